@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand
-from twin.engine.host import with_host, without_host
+from twin.engine.host import ISSUE, in_thread, with_host, without_host
 from twin.engine.overlap import length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, HOST, Step, Template
 from twin.engine.simulate import simulate
@@ -122,3 +122,42 @@ def test_a_pass_of_thousands_of_segments_that_all_wait_for_the_host_is_played(fi
     assert trace.step_ns == pytest.approx(8 * 2000 * 3 * US, rel=0.001)
     row = trace.breakdown_ns[0]
     assert row["host"] == pytest.approx(trace.step_ns - row["compute"], rel=0.01)
+
+
+def test_a_thread_that_is_its_own_device_adds_what_it_issues() -> None:
+    """Three segments of 10 that take 4 each to issue: 14 each, where a host ahead shows nothing."""
+    template = in_thread(kernels((10, 4), (10, 4), (10, 4)), 0.0)
+    assert length(template) == 42
+    assert [step.name for step in template[:2]] == [ISSUE, "forward"]
+
+
+def test_a_thread_goes_on_beside_a_transfer_but_waits_for_its_answer() -> None:
+    """Kernel 2 + 10, exchange issued by 13 and through at 33. Asked for, it is seen at 36, and 4 + 10
+    follow: 50. A kernel that does not wait for it is issued and over at 27 meanwhile."""
+    sent = Step("dispatch", EXPERT, 20 * US, (0,), None, host_ns=1 * US, asks="end")
+    last = replace(kernels((10, 4))[0], after=(1,))
+    assert length(in_thread((*kernels((10, 2)), sent, last), 3 * US)) == 50
+    free, plain = replace(last, after=(0,)), replace(sent, asks="")
+    assert length(in_thread((*kernels((10, 2)), plain, free), 3 * US)) == 33
+
+
+@given(segments)
+def test_one_thread_takes_as_long_as_host_and_device_together(times) -> None:
+    template = kernels(*times)
+    found = length(in_thread(template, 0.0))
+    assert found == pytest.approx(sum(map(sum, times)))
+    free = kernels(*((time, 0) for time, _ in times))
+    assert in_thread(free, 0.0) is free
+
+
+@pytest.mark.parametrize("fidelity", ["events", "fast"])
+def test_what_a_thread_issues_is_host_in_the_breakdown(fidelity) -> None:
+    """Eight micro-batches, 6 + 10 forward and 14 + 4 backward: 34 each, of which 14 are the host's."""
+    forward = in_thread(kernels((3, 5), (3, 5)), 0.0)
+    turned = tuple(replace(one, name="backward") for one in kernels((7, 2), (7, 2)))
+    backward = in_thread(turned, 0.0)
+    program = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: forward, lambda _: backward)
+    trace = simulate(program, fidelity=fidelity)
+    assert trace.step_ns == 8 * 34 * US
+    assert trace.breakdown_ns[0]["host"] == 8 * 14 * US
+    assert trace.breakdown_ns[0]["compute"] == 8 * 20 * US

@@ -17,6 +17,7 @@ from typing import Final
 
 from twin.engine.events import Played
 from twin.engine.graph import Graph
+from twin.engine.host import ISSUE
 from twin.engine.program import (
     COMPUTE,
     CONTEXT,
@@ -69,6 +70,9 @@ EXPOSED: Final[dict[int, str]] = {
     HOST: "host",
 }
 
+BY_NAME: Final = {"optimizer": "optimizer", ISSUE: "host"}
+"""The cause of a compute step by its name; of others it is `compute`."""
+
 Piece = tuple[int, int, str]
 """Start, end (ns) and category of a stretch of a role's compute stream."""
 
@@ -83,7 +87,7 @@ def pieces(graph: Graph, played: Played, role: int, until: int) -> list[Piece]:
     for op in operations:
         if stream[op] != COMPUTE:
             continue
-        kind = "optimizer" if name[op] == "optimizer" else "compute"
+        kind = BY_NAME.get(name[op], "compute")
         if start[op] > now or kind != kernels:
             if now > since:
                 result.append((since, now, kernels))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from twin.arch.ops import CollectiveKind, Exchange, Layer
 from twin.engine.cost_model import NOTHING, CostModel, Kernels, nanoseconds
-from twin.engine.host import with_host
+from twin.engine.host import in_thread, with_host
 from twin.engine.program import (
     COMPUTE,
     CONTEXT,
@@ -231,4 +231,6 @@ class Builder:
         self.steps[-1] = replace(
             self.steps[-1], host_ns=self.steps[-1].host_ns + host.microbatch * 1e9
         )
+        if not host.ahead:
+            return in_thread(tuple(self.steps), host.sync_ns)
         return with_host(tuple(self.steps), self.costs.alone, host.sync_ns)

@@ -31,7 +31,7 @@ from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives.base import Traffic
 from twin.engine.cost_model import CostModel, nanoseconds
-from twin.engine.host import NAME
+from twin.engine.host import ISSUE, NAME
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, HOST, TO_HOST, Group, Step, Template
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
@@ -202,7 +202,8 @@ class _Closing:
         seconds = self.costs.host.step(matrices)
         if seconds:
             after = (self.agreed,) if self.agreed is not None else self.last
-            self._append(Step(NAME, HOST, nanoseconds(seconds), after), None)
+            name, stream = (NAME, HOST) if self.costs.host.ahead else (ISSUE, COMPUTE)
+            self._append(Step(name, stream, nanoseconds(seconds), after), None)
 
     def small(self, name: str, size: float) -> None:
         """Add an all-reduce of a few numbers over the replicas of dense weights."""

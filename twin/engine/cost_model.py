@@ -23,7 +23,7 @@ from twin.engine.host import HostCosts, Part
 from twin.engine.link_map import Rates, wire
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
-from twin.hardware.roofline import Price, Prices, prices
+from twin.hardware.roofline import Price, Prices, prices, without_launches
 from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
@@ -125,7 +125,8 @@ class CostModel:
 
     def __post_init__(self) -> None:
         """Look up the price list once."""
-        object.__setattr__(self, "prices", prices(self.cluster.node.gpu, self.calibration))
+        profile = self.calibration if self.host.ahead else without_launches(self.calibration)
+        object.__setattr__(self, "prices", prices(self.cluster.node.gpu, profile))
 
     @staticmethod
     def of(plan: Plan, alone: Mapping[str, float] | None = None) -> CostModel:

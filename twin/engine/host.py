@@ -7,6 +7,9 @@ of that. While the host is ahead none of this is seen, so a template holds host 
 host that begins with the template would hold the device up, and where it waits for the device. That
 leaves out nothing: the host of a step is never later than one that begins with the template.
 
+A CPU that trains is host and device in one (`ahead: false`): its thread issues a segment, then runs
+it. Steps named `issue` on the stream of compute stand for that, and no time is hidden.
+
 The host may be one pass ahead of the device, as the queue of launches of a GPU (1,024) allows for
 about one: `twin.engine.graph` has that edge. OURS: one thread for forward and backward (PyTorch's
 autograd thread runs while the main thread waits), and no launch latency beside `sync`.
@@ -27,6 +30,8 @@ Part = Literal["forward", "backward", "weight"]
 """Forward, the gradient of the input, and that of the weight."""
 NAME: Final = "host"
 """Of the steps of the host, and of the end of a pass that waits for it."""
+ISSUE: Final = "issue"
+"""Of steps of the compute stream in which the thread of the device issues what it runs next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,11 @@ class HostCosts:
     def slowness(self) -> float:
         """Time of an item over what the software says."""
         return self.cpu * (1.0 if self.software is None else self.software.slowness)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the host issues while the device runs: on a CPU they are one thread."""
+        return self.software is None or self.software.ahead
 
     @property
     def sync_ns(self) -> float:
@@ -148,6 +158,31 @@ class HostCosts:
         profile = self.calibration
         further = min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
         return 1.0 + max(0.0, kernels - 1.0) * further
+
+
+def in_thread(template: Template, sync_ns: float) -> Template:
+    """A template whose thread issues each step before it runs: what it takes is a step of the
+    compute stream. Kernels of a segment are issued together, which takes as long. Transfers run on
+    while the thread goes on, unless it asks for them."""
+    if not any(step.host_ns or step.asks for step in template):
+        return template
+    steps: list[Step] = []
+    places: list[int] = []
+    asked: tuple[int, ...] = ()
+    seen = 0.0
+    for step in template:
+        after = tuple(places[i] for i in step.after)
+        if step.host_ns or asked:
+            waits = after if step.stream == COMPUTE else ()
+            steps.append(Step(ISSUE, COMPUTE, round(step.host_ns + seen), (*waits, *asked)))
+            after, asked, seen = (*after, len(steps) - 1), (), 0.0
+        places.append(len(steps))
+        steps.append(replace(step, after=after, host_ns=0.0, asks=""))
+        if step.asks:
+            asked, seen = (places[-1],) if step.asks == "end" else after, sync_ns
+    if asked:
+        steps.append(Step(ISSUE, COMPUTE, round(seen), asked))
+    return tuple(steps)
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ from twin.engine.steady import Period
 from twin.engine.template_timing import (
     BEGINNING,
     BUBBLE,
+    BUSY,
     KERNELS,
     WAITS,
     Outcome,
@@ -104,7 +105,6 @@ class Reductions:
         return shape
 
 
-OPTIMIZER: Final = CAUSES.index("optimizer")
 
 Meeting: TypeAlias = tuple[Group, int, int]
 """A kind of group, which one of it, and the how many-th collective of it."""
@@ -175,7 +175,7 @@ class _Closing:
             idle = stage.tails[COMPUTE][0]
             if start > idle:
                 name_wait(cause, (idle, start), stage.role, stage.spent)
-            stage.spent[OPTIMIZER if step.name == "optimizer" else KERNELS] += end - start
+            stage.spent[BUSY.get(step.name, KERNELS)] += end - start
         record = (end, start, cause[0], step.stream, stage.role, cause)
         stage.tails[step.stream] = record
         stage.closing.append((step.name, step.stream, start, end))

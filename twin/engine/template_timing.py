@@ -14,7 +14,7 @@ from math import ceil
 from typing import Final, TypeAlias, overload
 
 from twin.collectives.base import Traffic
-from twin.engine.breakdown import EXPOSED
+from twin.engine.breakdown import BY_NAME, EXPOSED
 from twin.engine.cost_model import played_alone
 from twin.engine.fluid import ROUNDING
 from twin.engine.overlap import paired
@@ -42,6 +42,8 @@ None where nobody asks: of kernels, and of messages."""
 BEGINNING: Final[Record] = (0, 0, 0, COMPUTE, -1, None)
 """What a stream ends with before anything ran on it; and, as what released something, a kernel."""
 KERNELS: Final = CAUSES.index("compute")
+BUSY: Final = {name: CAUSES.index(cause) for name, cause in BY_NAME.items()}
+"""The category of a compute step by its name; of others it is `KERNELS`."""
 CONTENTION: Final = CAUSES.index("contention")
 BUBBLE: Final = CAUSES.index("bubble")
 NO_PASS: Final = -1
@@ -264,7 +266,7 @@ class TemplateTiming:
                 if start > idle:
                     asked = name_wait(cause, (idle, start), role, spent)
                     alike = alike and not _passes(cause, asked, outside)
-                spent[KERNELS] += duration - taken
+                spent[BUSY.get(step.name, KERNELS)] += duration - taken
                 spent[CONTENTION] += taken
                 idle, cause = start + duration, None
             elif cause[3] == COMPUTE:

@@ -23,9 +23,9 @@ SMs evenly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twin.arch.ops import OpClass, Work
 from twin.arch.remembered import remembered
@@ -124,6 +124,30 @@ def prices(gpu: GpuSpec, calibration: CalibrationSpec) -> Prices:
         return price(op_class, work, gpu, calibration, backward)
 
     return of
+
+
+def without_launches(calibration: CalibrationSpec) -> CalibrationSpec:
+    """The profile for a thread that issues and runs kernels itself: what starts them is the
+    software's (`HostThreadSpec.ahead`), so that it is not counted twice."""
+
+    def free(part: Any, fields: Iterable[str]) -> Any:
+        return None if part is None else part.model_copy(update=dict.fromkeys(fields, 0.0))
+
+    def free_each(parts: Any, fields: Iterable[str]) -> Any:
+        if parts is None:
+            return None
+        own = {name: free(getattr(parts, name), fields) for name in type(parts).model_fields}
+        return parts.model_copy(update=own)
+
+    return calibration.model_copy(
+        update={
+            "launch": 0.0,
+            "attention_forward_launch": 0.0,
+            "attention_backward_launch": 0.0,
+            "matmuls": free_each(calibration.matmuls, ("launch", "group_launch")),
+            "streaming": free_each(calibration.streaming, ("launch",)),
+        }
+    )
 
 
 def seconds(

@@ -65,6 +65,10 @@ class HostThreadSpec(Spec):
     """one collective or message, through the framework's process group"""
     sync: Seconds
     """from the device's arrival at a point that the host waits for until the next kernel runs"""
+    ahead: Flag = True
+    """the host issues operations while the device runs earlier ones; false: host and device are one
+    thread, as on a CPU, so what issuing takes is added, and a kernel's launch is part of it: those
+    of the calibration do not count"""
     slowness: Ratio = 1.0
     """time of the host over that of all that is counted: what the counts leave out"""
     operations: Operations
