@@ -1,3 +1,4 @@
+# ruff: noqa: C901, E501, PLC0415, PLR0911, PLR0912, PLW0108, RET504, RUF059, SLF001
 """What the host of the reference does for a training step on a CPU: how often, and how long.
 
 `python -m reference.measure.host CONFIG --counts counts.json` trains a few steps of a configuration
@@ -31,9 +32,7 @@ from reference.kernels.grouped import _by_expert, _of_experts
 from reference.trainer import loop
 
 VIEWS: Final = frozenset(
-    "view slice select transpose t expand unsqueeze squeeze split split_with_sizes permute "
-    "as_strided alias detach _unsafe_view view_as_complex view_as_real unbind unfold "
-    "lift_fresh _reshape_alias view_as diagonal".split()
+    ["view", "slice", "select", "transpose", "t", "expand", "unsqueeze", "squeeze", "split", "split_with_sizes", "permute", "as_strided", "alias", "detach", "_unsafe_view", "view_as_complex", "view_as_real", "unbind", "unfold", "lift_fresh", "_reshape_alias", "view_as", "diagonal"]
 )
 KINDS: Final = {
     "empty": "empty new_empty empty_like empty_strided new_empty_strided",
@@ -49,7 +48,7 @@ KINDS: Final = {
     "adamw": "_fused_adamw_",
 }
 KIND_OF: Final = {name: kind for kind, names in KINDS.items() for name in names.split()}
-PRODUCTS: Final = frozenset("mm addmm bmm baddbmm baddbmm_ mv addmv dot".split())
+PRODUCTS: Final = frozenset(["mm", "addmm", "bmm", "baddbmm", "baddbmm_", "mv", "addmv", "dot"])
 STEP: Final = 4
 """The step that is counted: earlier ones compile kernels and fill caches."""
 ROUNDS: Final = 300
@@ -107,7 +106,11 @@ class Counting(TorchDispatchMode):
         self.dense: dict[int, bool] = {}
         for model in models:
             for name, module in model.named_modules():
-                local = name.split(".", 2)[2] if name.startswith("layers.") and "." in name[7:] else name
+                local = (
+                    name.split(".", 2)[2]
+                    if name.startswith("layers.") and "." in name[7:]
+                    else name
+                )
                 self.names[id(module)] = local
                 for parameter in module.parameters(recurse=False):
                     self.parameters[id(parameter)] = MODULES.get(local, local)
@@ -120,7 +123,9 @@ class Counting(TorchDispatchMode):
             file = code.co_filename
             if "/reference/" in file:
                 name = code.co_name
-                if isinstance(own, nn.Module) and (known := MODULES.get(self.names.get(id(own), ""))):
+                if isinstance(own, nn.Module) and (
+                    known := MODULES.get(self.names.get(id(own), ""))
+                ):
                     return known
                 if file.endswith("kernels/swiglu.py"):
                     swiglu = True
@@ -133,7 +138,10 @@ class Counting(TorchDispatchMode):
                     return "experts_swiglu" if swiglu else grouped or "experts_swiglu"
                 if swiglu and place in ("ffn", "ffn.shared"):
                     return "ffn_swiglu" if place == "ffn" else "shared_swiglu"
-                if file.endswith(("moe.py", "rope.py", "mla.py", "dispatch.py")) and name in FUNCTIONS:
+                if (
+                    file.endswith(("moe.py", "rope.py", "mla.py", "dispatch.py"))
+                    and name in FUNCTIONS
+                ):
                     return FUNCTIONS[name]
                 if file.endswith("attention.py") and name == "_attend":
                     return "attention_flash"
@@ -169,7 +177,11 @@ class Counting(TorchDispatchMode):
         self.inside = True
         try:
             name = func.overloadpacket.__name__
-            label = self.add(self.kind(name, args), sys._getframe(1), len(args[0]) if name == "_fused_adamw_" else 1)
+            label = self.add(
+                self.kind(name, args),
+                sys._getframe(1),
+                len(args[0]) if name == "_fused_adamw_" else 1,
+            )
             if self.now is None:
                 until = torch.autograd._get_sequence_nr()
                 for number in range(self.sequence, until):
@@ -198,7 +210,9 @@ class Counting(TorchDispatchMode):
         file = frame.f_code.co_filename
         if event != "call" or self.inside or file == __file__:
             return
-        if any(part in file for part in ("kernels/grouped.py", "autograd/function.py", "contextlib")):
+        if any(
+            part in file for part in ("kernels/grouped.py", "autograd/function.py", "contextlib")
+        ):
             return
         if file.endswith("nn/modules/module.py"):
             if frame.f_code.co_name == "_call_impl":
@@ -323,37 +337,89 @@ def cases() -> dict[str, tuple[list[Callable[[], Any]], int]]:
     several = [torch.randn(8) for _ in range(4)]
 
     def fused() -> None:
-        torch._fused_adamw_(masters, moments[0], moments[1], moments[2], [], counts, lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
+        torch._fused_adamw_(
+            masters,
+            moments[0],
+            moments[1],
+            moments[2],
+            [],
+            counts,
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.95,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
 
-    return {
-        "view": ([lambda: x.view(64), lambda: x[1:5], lambda: x.transpose(0, 1), lambda: x.unsqueeze(0), lambda: x.detach()], 1),
-        "empty": ([lambda: torch.empty_like(x), lambda: x.new_empty(8, 8)], 1),
-        "fill": ([lambda: torch.zeros_like(x), lambda: torch.arange(8)], 1),
-        "copy": ([lambda: a.to(wide), lambda: x.to(low), lambda: out.copy_(x), lambda: x.clone()], 1),
-        "pointwise": ([lambda: x * y, lambda: x.mul_(1.0), lambda: x + y, lambda: torch.mul(x, y, out=out), lambda: x.neg()], 1),
-        "reduction": ([lambda: x.sum(1), lambda: x.amax(1), lambda: i.cumsum(0)], 1),
-        "index": ([lambda: x[i], lambda: x.index_select(0, i), lambda: x.gather(1, i[:, None])], 1),
-        "sort": ([lambda: i.argsort(stable=True), lambda: x.topk(4, dim=-1, sorted=False)], 1),
-        "softmax": ([lambda: torch.softmax(x, -1)], 1),
-        "pad": ([lambda: torch.constant_pad_nd(rows, (0, 0, 0, 60))], 1),
-        "cat": ([lambda: torch.cat(several)], 1),
-        "product": ([lambda: a @ b, lambda: torch.bmm(o3.to(low), o3.to(low))][:1], 1),
-        "wide_product": ([lambda: x @ y, lambda: torch.bmm(o3, o3)], 1),
-        "expert_up": ([lambda: _by_expert(many, weights_up, ends)], EXPERTS),
-        "expert_down": ([lambda: _by_expert(made, weights_down, ends)], EXPERTS),
-        "expert_up_backward": (
-            [lambda: (_by_expert(back, weights_up.transpose(1, 2), ends), _of_experts(back, many, ends))],
-            EXPERTS,
-        ),
-        "expert_down_backward": (
-            [lambda: (_by_expert(many, weights_down.transpose(1, 2), ends), _of_experts(many, made, ends))],
-            EXPERTS,
-        ),
-        "adamw": ([fused], 8),
-        "module": ([lambda: module(x)], 1),
-        "frame": ([lambda: _frame(x, y)], 1),
-        "function": ([lambda: _Nothing.apply(p, y)], 1),
-    } if (p := torch.randn(8, requires_grad=True)) is not None else {}
+    return (
+        {
+            "view": (
+                [
+                    lambda: x.view(64),
+                    lambda: x[1:5],
+                    lambda: x.transpose(0, 1),
+                    lambda: x.unsqueeze(0),
+                    lambda: x.detach(),
+                ],
+                1,
+            ),
+            "empty": ([lambda: torch.empty_like(x), lambda: x.new_empty(8, 8)], 1),
+            "fill": ([lambda: torch.zeros_like(x), lambda: torch.arange(8)], 1),
+            "copy": (
+                [lambda: a.to(wide), lambda: x.to(low), lambda: out.copy_(x), lambda: x.clone()],
+                1,
+            ),
+            "pointwise": (
+                [
+                    lambda: x * y,
+                    lambda: x.mul_(1.0),
+                    lambda: x + y,
+                    lambda: torch.mul(x, y, out=out),
+                    lambda: x.neg(),
+                ],
+                1,
+            ),
+            "reduction": ([lambda: x.sum(1), lambda: x.amax(1), lambda: i.cumsum(0)], 1),
+            "index": (
+                [lambda: x[i], lambda: x.index_select(0, i), lambda: x.gather(1, i[:, None])],
+                1,
+            ),
+            "sort": ([lambda: i.argsort(stable=True), lambda: x.topk(4, dim=-1, sorted=False)], 1),
+            "softmax": ([lambda: torch.softmax(x, -1)], 1),
+            "pad": ([lambda: torch.constant_pad_nd(rows, (0, 0, 0, 60))], 1),
+            "cat": ([lambda: torch.cat(several)], 1),
+            "product": ([lambda: a @ b, lambda: torch.bmm(o3.to(low), o3.to(low))][:1], 1),
+            "wide_product": ([lambda: x @ y, lambda: torch.bmm(o3, o3)], 1),
+            "expert_up": ([lambda: _by_expert(many, weights_up, ends)], EXPERTS),
+            "expert_down": ([lambda: _by_expert(made, weights_down, ends)], EXPERTS),
+            "expert_up_backward": (
+                [
+                    lambda: (
+                        _by_expert(back, weights_up.transpose(1, 2), ends),
+                        _of_experts(back, many, ends),
+                    )
+                ],
+                EXPERTS,
+            ),
+            "expert_down_backward": (
+                [
+                    lambda: (
+                        _by_expert(many, weights_down.transpose(1, 2), ends),
+                        _of_experts(many, made, ends),
+                    )
+                ],
+                EXPERTS,
+            ),
+            "adamw": ([fused], 8),
+            "module": ([lambda: module(x)], 1),
+            "frame": ([lambda: _frame(x, y)], 1),
+            "function": ([lambda: _Nothing.apply(p, y)], 1),
+        }
+        if (p := torch.randn(8, requires_grad=True)) is not None
+        else {}
+    )
 
 
 def chains() -> dict[str, tuple[Callable[[int], Callable[[], Any]], str | None]]:
@@ -372,7 +438,10 @@ def chains() -> dict[str, tuple[Callable[[int], Callable[[], Any]], str | None]]
         return made
 
     y = torch.randn(8)
-    return {"node": (of(lambda x: -x), "pointwise"), "function_backward": (of(lambda x: _Nothing.apply(x, y)), None)}
+    return {
+        "node": (of(lambda x: -x), "pointwise"),
+        "function_backward": (of(lambda x: _Nothing.apply(x, y)), None),
+    }
 
 
 def items(rounds: int = ROUNDS) -> dict[str, float]:
@@ -381,7 +450,11 @@ def items(rounds: int = ROUNDS) -> dict[str, float]:
     timed: list[tuple[str, int, Callable[[], Any]]] = []
     for name, (calls, many) in cases().items():
         timed += [(name, many, call) for call in calls]
-    timed += [(f"{name}*{length}", 1, make(length)) for name, (make, _) in chains().items() for length in (2, 12)]
+    timed += [
+        (f"{name}*{length}", 1, make(length))
+        for name, (make, _) in chains().items()
+        for length in (2, 12)
+    ]
     for length in (2, 12):
         timed.append((f"accumulate*{length}", 1, _accumulating(length)))
     timed.append(("clock", 1, lambda: None))

@@ -132,8 +132,8 @@ def test_a_thread_that_is_its_own_device_adds_what_it_issues() -> None:
 
 
 def test_a_thread_goes_on_beside_a_transfer_but_waits_for_its_answer() -> None:
-    """Kernel 2 + 10, exchange issued by 13 and through at 33. Asked for, it is seen at 36, and 4 + 10
-    follow: 50. A kernel that does not wait for it is issued and over at 27 meanwhile."""
+    """Kernel 2 + 10, exchange issued by 13 and through at 33. Asked for, it is seen at 36, and
+    4 + 10 follow: 50. A kernel that does not wait for it is over at 27 meanwhile."""
     sent = Step("dispatch", EXPERT, 20 * US, (0,), None, host_ns=1 * US, asks="end")
     last = replace(kernels((10, 4))[0], after=(1,))
     assert length(in_thread((*kernels((10, 2)), sent, last), 3 * US)) == 50
@@ -152,7 +152,7 @@ def test_one_thread_takes_as_long_as_host_and_device_together(times) -> None:
 
 @pytest.mark.parametrize("fidelity", ["events", "fast"])
 def test_what_a_thread_issues_is_host_in_the_breakdown(fidelity) -> None:
-    """Eight micro-batches, 6 + 10 forward and 14 + 4 backward: 34 each, of which 14 are the host's."""
+    """Eight micro-batches, 6 + 10 forward and 14 + 4 backward: 34 each, 14 of them the host's."""
     forward = in_thread(kernels((3, 5), (3, 5)), 0.0)
     turned = tuple(replace(one, name="backward") for one in kernels((7, 2), (7, 2)))
     backward = in_thread(turned, 0.0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from twin.engine.cost_model import played_alone
 from twin.engine.events import DeadlockError
@@ -103,7 +103,6 @@ class Reductions:
         self.left = max(0, self.left - through)
         self.until = at + shape.length
         return shape
-
 
 
 Meeting: TypeAlias = tuple[Group, int, int]
