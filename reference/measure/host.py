@@ -1,4 +1,4 @@
-# ruff: noqa: C901, E501, PLC0415, PLR0911, PLR0912, PLW0108, RET504, RUF059, SLF001
+# ruff: noqa: C901, PLC0415, PLR0911, PLR0912, PLW0108, RET504, RUF059, SLF001
 """What the host of the reference does for a training step on a CPU: how often, and how long.
 
 `python -m reference.measure.host CONFIG --counts counts.json` trains a few steps of a configuration
@@ -32,7 +32,31 @@ from reference.kernels.grouped import _by_expert, _of_experts
 from reference.trainer import loop
 
 VIEWS: Final = frozenset(
-    ["view", "slice", "select", "transpose", "t", "expand", "unsqueeze", "squeeze", "split", "split_with_sizes", "permute", "as_strided", "alias", "detach", "_unsafe_view", "view_as_complex", "view_as_real", "unbind", "unfold", "lift_fresh", "_reshape_alias", "view_as", "diagonal"]
+    [
+        "view",
+        "slice",
+        "select",
+        "transpose",
+        "t",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "split",
+        "split_with_sizes",
+        "permute",
+        "as_strided",
+        "alias",
+        "detach",
+        "_unsafe_view",
+        "view_as_complex",
+        "view_as_real",
+        "unbind",
+        "unfold",
+        "lift_fresh",
+        "_reshape_alias",
+        "view_as",
+        "diagonal",
+    ]
 )
 KINDS: Final = {
     "empty": "empty new_empty empty_like empty_strided new_empty_strided",
@@ -318,6 +342,37 @@ def _frame(x: Any, y: Any) -> Any:
     return found
 
 
+def _loops() -> dict[str, tuple[list[Callable[[], Any]], int]]:
+    """The loops over experts, forward and for both gradients."""
+    low = torch.bfloat16
+    many, back, made = (torch.randn(4 * EXPERTS, size).to(low) for size in (128, 128, 64))
+    weights_up = torch.randn(EXPERTS, 128, 128).to(low).transpose(1, 2)
+    weights_down = torch.randn(EXPERTS, 128, 64).to(low).transpose(1, 2)
+    ends = torch.arange(4, 4 * EXPERTS + 1, 4, dtype=torch.int32)
+    return {
+        "expert_up": ([lambda: _by_expert(many, weights_up, ends)], EXPERTS),
+        "expert_down": ([lambda: _by_expert(made, weights_down, ends)], EXPERTS),
+        "expert_up_backward": (
+            [
+                lambda: (
+                    _by_expert(back, weights_up.transpose(1, 2), ends),
+                    _of_experts(back, many, ends),
+                )
+            ],
+            EXPERTS,
+        ),
+        "expert_down_backward": (
+            [
+                lambda: (
+                    _by_expert(many, weights_down.transpose(1, 2), ends),
+                    _of_experts(many, made, ends),
+                )
+            ],
+            EXPERTS,
+        ),
+    }
+
+
 def cases() -> dict[str, tuple[list[Callable[[], Any]], int]]:
     """Calls that stand for each item, and how many items a call is."""
     low, wide = torch.bfloat16, torch.float32
@@ -325,10 +380,6 @@ def cases() -> dict[str, tuple[list[Callable[[], Any]], int]]:
     x, y = torch.randn(8, 8), torch.randn(8, 8)
     out, o3 = torch.empty(8, 8), torch.randn(2, 8, 8)
     i = torch.arange(8)
-    many, back, made = (torch.randn(4 * EXPERTS, size).to(low) for size in (128, 128, 64))
-    weights_up = torch.randn(EXPERTS, 128, 128).to(low).transpose(1, 2)
-    weights_down = torch.randn(EXPERTS, 128, 64).to(low).transpose(1, 2)
-    ends = torch.arange(4, 4 * EXPERTS + 1, 4, dtype=torch.int32)
     rows = torch.randn(4, 128).to(low)
     module = _Module()
     masters = [torch.randn(8) for _ in range(8)]
@@ -392,26 +443,7 @@ def cases() -> dict[str, tuple[list[Callable[[], Any]], int]]:
             "cat": ([lambda: torch.cat(several)], 1),
             "product": ([lambda: a @ b, lambda: torch.bmm(o3.to(low), o3.to(low))][:1], 1),
             "wide_product": ([lambda: x @ y, lambda: torch.bmm(o3, o3)], 1),
-            "expert_up": ([lambda: _by_expert(many, weights_up, ends)], EXPERTS),
-            "expert_down": ([lambda: _by_expert(made, weights_down, ends)], EXPERTS),
-            "expert_up_backward": (
-                [
-                    lambda: (
-                        _by_expert(back, weights_up.transpose(1, 2), ends),
-                        _of_experts(back, many, ends),
-                    )
-                ],
-                EXPERTS,
-            ),
-            "expert_down_backward": (
-                [
-                    lambda: (
-                        _by_expert(many, weights_down.transpose(1, 2), ends),
-                        _of_experts(many, made, ends),
-                    )
-                ],
-                EXPERTS,
-            ),
+            **_loops(),
             "adamw": ([fused], 8),
             "module": ([lambda: module(x)], 1),
             "frame": ([lambda: _frame(x, y)], 1),
