@@ -9,6 +9,8 @@ so that none finds its code in the innermost cache. A product of an expert is th
 that the reference's loop multiplies whatever an expert's rows are (`reference.kernels.grouped`).
 """
 
+# pyright: reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 import argparse
@@ -194,7 +196,7 @@ class Counting(TorchDispatchMode):
         """Count something for the operation that runs."""
         direction = "forward" if self.now is None else "backward"
         label = self.now or self.label(frame)
-        self.counts.setdefault((label, direction), Counter())[kind] += times
+        self.counts.setdefault((label, direction), Counter())[kind] += times  # pyright: ignore[reportArgumentType]
         return label
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -30,6 +30,7 @@ from typing import Any, Final, TypeAlias
 from twin.arch.ops import OpClass, Work
 from twin.arch.remembered import remembered
 from twin.hardware import matmul
+from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec, KernelsSpec
 from twin.spec.cluster import GpuSpec
 
@@ -133,7 +134,7 @@ def without_launches(calibration: CalibrationSpec) -> CalibrationSpec:
     def free(part: Any, fields: Iterable[str]) -> Any:
         return None if part is None else part.model_copy(update=dict.fromkeys(fields, 0.0))
 
-    def free_each(parts: Any, fields: Iterable[str]) -> Any:
+    def free_each(parts: Spec | None, fields: Iterable[str]) -> Any:
         if parts is None:
             return None
         own = {name: free(getattr(parts, name), fields) for name in type(parts).model_fields}

@@ -51,6 +51,7 @@ def test_a_row_is_the_scenario_with_that_software(found: tuple[StackAnswer, ...]
     assert row.step_seconds == answer.step_ns / 1e9
     assert row.host_seconds == answer.breakdown_ns["host"] / 1e9
     assert row.calibration == scenario.calibration.name == "h800-megatron"
+    assert row.step_seconds is not None
     assert row.change_seconds == pytest.approx(row.step_seconds - (found[0].step_seconds or 0))
     assert row.relative_change == pytest.approx(
         row.step_seconds / (found[0].step_seconds or 1.0) - 1.0
