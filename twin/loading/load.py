@@ -327,10 +327,10 @@ def load_config(
         child = find(tree, path)
         if child is not None and isinstance(child.node, Leaf) and path not in lost:
             tree = replace_at(tree, path, Child(child.key, opened(path, child.node)))
-    return _config_validated(root, tree, problems, lost, family)
+    return _validated_config(root, tree, problems, lost, family)
 
 
-def _config_validated(
+def _validated_config(
     root: type[SpecT],
     tree: Branch,
     problems: list[Problem],
@@ -343,7 +343,7 @@ def _config_validated(
         problems += [
             problem
             for problem in diagnose(error, root, tree)
-            if not _config_follows(problem, lost, complete=family.complete)
+            if not _follows_lost(problem, lost, complete=family.complete)
         ]
     else:
         if not problems:
@@ -351,7 +351,7 @@ def _config_validated(
     raise ScenarioError(dict.fromkeys(problems))
 
 
-def _config_follows(problem: Problem, lost: Sequence[KeyPath], *, complete: bool) -> bool:
+def _follows_lost(problem: Problem, lost: Sequence[KeyPath], *, complete: bool) -> bool:
     """True for what is only wrong because a part or a file could not be read."""
     path = tuple(problem.path.split("."))
     inside = any(path[: len(section)] == section for section in lost)

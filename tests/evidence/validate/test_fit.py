@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from twin.evidence.validate.fit import fit_of, profiles_at, targets
+from twin.evidence.validate.fit import fit_of, numbers_at, targets
 from twin.evidence.validate.free_parameters import FREE, profiles, shipped
 from twin.evidence.validate.suite import read_suite
 from twin.loading import load_part
@@ -44,7 +44,7 @@ def test_there_are_fewer_numbers_than_rows_or_priors_hold_them(gpu: str) -> None
 @pytest.mark.parametrize("gpu", ["A100", "H100"])
 def test_the_shipped_numbers_miss_the_rows_that_they_were_fitted_on_by_little(gpu: str) -> None:
     numbers = [shipped(one) for one in FREE[gpu]]
-    known = profiles_at(FREE[gpu], numbers)
+    known = numbers_at(FREE[gpu], numbers)
     rows = [row for row in targets_of(gpu) if "multi" not in row.id]
     errors = [abs(row.error(known)) for row in rows]
     assert sum(errors) / len(errors) < 0.09

@@ -311,7 +311,7 @@ def _fitted(answers: Sequence[RowResult]) -> str:
     for gpu, free in ((gpu, free) for gpu, numbers in FREE.items() for free in numbers):
         counts = (str(sum(uses[use][name] for name in free.profiles)) for use in _USES)
         prior = f"{free.prior:.4g}, {free.spread:.0%}"
-        names = ", ".join(free.profiles)
+        names = ", ".join(free.profiles + free.software)
         rows.append((gpu, free.path, f"{shipped(free):.4g}", prior, names, *counts))
     return _table(("GPU", "number", "value", "prior", "profiles", *_USES), rows)
 

@@ -326,7 +326,7 @@ def hidden_degrees(found: HiddenExpert, name: str, theme: Theme) -> Picture:
     shown = [one for one in found.trials if not one.impossible]
     steady = swatch("expert", theme)
     ramp: Swatch = replace(steady, pattern="/")
-    rows = [_figures_trial(one) for one in shown]
+    rows = [_trial_words(one) for one in shown]
     longest = max((one.steady_share + one.ramp_share for one in shown), default=1.0)
     bars = [
         Bars(
@@ -341,7 +341,7 @@ def hidden_degrees(found: HiddenExpert, name: str, theme: Theme) -> Picture:
             swatch=ramp,
             x=[100 * one.ramp_share for one in shown],
             y=rows,
-            text=[_figures_said(one) for one in shown],
+            text=[_said_words(one) for one in shown],
             outside=True,
             hover="%{y}: %{x:.2~f} % in the ramp",
         ),
@@ -361,7 +361,7 @@ def hidden_degrees(found: HiddenExpert, name: str, theme: Theme) -> Picture:
             "the hatched part has nothing to hide under at any degree."
         ),
         figure=draw(bars, frame),
-        table=tuple(_figures_trial_row(one) for one in found.trials),
+        table=tuple(_trial_row(one) for one in found.trials),
     )
 
 
@@ -372,17 +372,17 @@ def _sentences(found: HiddenExpert) -> list[str]:
     ]
 
 
-def _figures_trial(one: Trial) -> str:
+def _trial_words(one: Trial) -> str:
     return f"{one.heads} heads, expert {one.expert}"
 
 
-def _figures_said(one: Trial) -> str:
+def _said_words(one: Trial) -> str:
     fits = "" if one.fits else ", does not fit"
     word = "hidden" if one.hidden else "shows"
     return f"{digits(100 * one.steady_share)} % steady, {word}{fits}"
 
 
-def _figures_trial_row(one: Trial) -> Row:
+def _trial_row(one: Trial) -> Row:
     head = {"Heads": str(one.heads), "Expert": str(one.expert)}
     if one.impossible:
         return head | {"Steady": f"impossible: {one.impossible}"}
