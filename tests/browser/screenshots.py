@@ -31,7 +31,7 @@ from tests.evidence.measured.timelines import pipeline
 from twin.answers import ask
 from twin.evidence.live.seal import seal
 from twin.loading import load, resolve
-from twin.ui.comparison import encode
+from twin.ui.links import encode
 from twin.ui.workspace import Draft, Workspace
 
 LINK = (

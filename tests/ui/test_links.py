@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.ui.comparison import BrokenLinkError, address, decode, encode, last
+from twin.ui.links import BrokenLinkError, address, decode, encode, last
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 NAMES = st.text(min_size=1, max_size=20)

@@ -12,7 +12,7 @@ import streamlit as st
 
 from twin.evidence.live.follower import Follower, follow
 from twin.ui.background import Pending
-from twin.ui.comparison import LONGEST, BrokenLinkError, Query, decode, encode, last
+from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last
 from twin.ui.scenarios import ScenarioFiles, scenario_files
 from twin.ui.workspace import Draft, Workspace
 

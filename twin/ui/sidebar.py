@@ -16,7 +16,7 @@ from twin.interop.export.base import format_of, stamp
 from twin.loading import resolve
 from twin.ui import session
 from twin.ui.answers import Failure, scenario_of
-from twin.ui.comparison import COMFORTABLE, address
+from twin.ui.links import COMFORTABLE, address
 from twin.ui.parts import changes, metrics
 from twin.ui.place import OpenPlan, open_plan, step_view
 from twin.ui.scenarios import ScenarioFiles, shared_text

@@ -41,7 +41,7 @@ def _read() -> dict[str, tuple[FreeParameter, ...]]:
 
 
 def _parameter(row: Mapping[str, Any]) -> FreeParameter:
-    lists = {name: tuple(row.get(name, ())) for name in ("profiles", "software")}
+    lists: dict[str, Any] = {name: tuple(row.get(name, ())) for name in ("profiles", "software")}
     return FreeParameter(**{**row, **lists})
 
 

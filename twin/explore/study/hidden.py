@@ -227,7 +227,7 @@ def hidden_table(found: HiddenExpert) -> Table:
     )
     for heads in found.heads:
         for trial in found.of(heads):
-            table.add_row(*_trial_row(trial))
+            table.add_row(*_trial_cells(trial))
         table.add_section()
     notes = [
         "window: kernels of one layer that can hide its all-to-all",
@@ -240,7 +240,7 @@ def hidden_table(found: HiddenExpert) -> Table:
     return table
 
 
-def _trial_row(trial: Trial) -> tuple[str, ...]:
+def _trial_cells(trial: Trial) -> tuple[str, ...]:
     if trial.impossible:
         return str(trial.heads), str(trial.expert), "impossible"
     return (
