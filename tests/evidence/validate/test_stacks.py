@@ -28,6 +28,13 @@ def test_a_split_is_for_as_many_chunks_and_layers_only(chunks: int, layers: int)
     assert stack("4*15 1").split(chunks, layers) is None
 
 
+def test_megatron_splits_evenly_where_no_recipe_says_otherwise() -> None:
+    own = stack("4*15 1").model_copy(update={"even_layers": True})
+    assert own.split(4, 12) == (3, 3, 3, 3)
+    assert own.split(16, 61) == (*[4] * 15, 1)
+    assert own.split(8, 61) is None
+
+
 def test_every_shipped_split_is_of_61_or_94_layers() -> None:
     """DeepSeek-V3 and Kimi K2, or Qwen3 235B."""
     own = [split for one in stacks() for split in one.splits]

@@ -91,6 +91,9 @@ class Stack(BaseModel):
     """Chunks per stage, where a row says nothing."""
     layers_per_chunk: int | None = None
     """Of interleaved stages, where a row does not say how many chunks."""
+    even_layers: bool = False
+    """Every chunk has as many layers, where no recipe says otherwise and they divide (Megatron-LM
+    asserts that they do, unless a flag says otherwise)."""
     splits: tuple[str, ...] = ()
     """Layers per chunk as its recipes write them, such as `4*15 1`; each is used for as many
     chunks and layers."""
@@ -109,9 +112,11 @@ class Stack(BaseModel):
     """Its other habits, as sections of a scenario."""
 
     def split(self, chunks: int, layers: int) -> tuple[int, ...] | None:
-        """Its recipe's layers of every chunk; None where it has none for so many."""
+        """Layers of every chunk: its recipe's, or as many on each; None where the twin balances."""
         own = (_spelled(one) for one in self.splits)
-        return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), None)
+        even = self.even_layers and layers % chunks == 0
+        usual = (layers // chunks,) * chunks if even else None
+        return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), usual)
 
     def script(self, row: PublishedRow) -> Script | None:
         """The launch script of a row of its own."""
