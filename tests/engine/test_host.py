@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand
-from twin.engine.host import ISSUE, in_thread, with_host, without_host
+from twin.arch.ops import Op, Work
+from twin.engine.host import ISSUE, HostCosts, in_thread, with_host, without_host
 from twin.engine.overlap import length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, HOST, Step, Template
 from twin.engine.simulate import simulate
+from twin.loading import load_part
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
 CAPACITY = {"nvlink": 1.0, "nic": 1.0}
@@ -161,3 +163,14 @@ def test_what_a_thread_issues_is_host_in_the_breakdown(fidelity) -> None:
     assert trace.step_ns == 8 * 34 * US
     assert trace.breakdown_ns[0]["host"] == 8 * 14 * US
     assert trace.breakdown_ns[0]["compute"] == 8 * 20 * US
+
+
+def test_what_is_replayed_from_a_graph_costs_the_host_nothing() -> None:
+    software = load_part("software", "megatron-core").spec.host
+    assert software is not None
+    calibration = load_part("calibrations", "h100-nemo").spec
+    router = Op("router", "gemm", Work(0.0, 0.0, 1), Work(0.0, 0.0, 1))
+    assert HostCosts(calibration, software).op(router, "forward") > 50e-6
+    graphed = software.model_copy(update={"graphed": ("router",)})
+    assert HostCosts(calibration, graphed).op(router, "forward") == 0.0
+    assert HostCosts(calibration, graphed).op(replace(router, name="qkv"), "forward") > 50e-6

@@ -72,6 +72,8 @@ class HostCosts:
             if self.casts_in_calls and op.kind == "cast":
                 kernels = self._looped(kernels) - 1.0
             return kernels * self.calibration.dispatch
+        if self._graphed(op):
+            return 0.0
         own = self._operation(op)
         if own is None:
             each = self.software.call if part == "forward" else self.software.gradient
@@ -135,6 +137,10 @@ class HostCosts:
             self.software.each_weight
         )
         return self.slowness * own
+
+    def _graphed(self, op: Op) -> bool:
+        graphed = () if self.software is None else self.software.graphed
+        return op.name in graphed or op.kind in graphed
 
     def _operation(self, op: Op) -> OperationSpec | None:
         if self.software is None:

@@ -16,6 +16,9 @@ lets every stage pair a forward with the backward of an older micro-batch, so th
 all-to-all of one runs under the compute of the other. Without it the last stage would pair a
 forward with the backward that waits for this very forward. Deferred weight gradients run after the
 gradient of the input has left for the previous stage, under that traffic.
+
+On a pipeline of one stage with one chunk the extra forward alone makes the pairs: each forward
+with the backward of the micro-batch before it (`combined_1f1b.py` of Megatron-LM).
 """
 
 from __future__ import annotations
@@ -87,7 +90,7 @@ class Interleaved(Schedule):
         """One chunk per stage, micro-batches that do not go in equal rounds, or pairs that wait
         for themselves."""
         obstacles: list[Obstacle] = []
-        if chunks_per_stage == 1:
+        if chunks_per_stage == 1 and not (self.overlap_all_to_all and stages == 1):
             obstacles.append(
                 Obstacle(
                     "parallel.virtual",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.evidence.validate.rows import shipped
-from twin.evidence.validate.steps import measured_seconds, settled
+from twin.evidence.validate.steps import measured_seconds, play, settled
 from twin.evidence.validate.training import express
 
 PAPER = "mcore-moe-paper-deepseek-v3-gb200-256-mxfp8-s4096"
@@ -30,3 +30,44 @@ def test_a_benchmark_of_two_micro_batches_takes_twice_the_time_of_one() -> None:
     own, scenario = settled(express(row))
     assert scenario.train.global_batch_sequences == 2 * 8
     assert measured_seconds(row, own, scenario) == pytest.approx(2 * 2.69)
+
+
+def test_a_release_is_not_the_one_whose_name_it_begins() -> None:
+    """Rows of NeMo 26.02 went by alltoall, those of 26.02.01 by HybridEP without a pipeline."""
+    early, late = (
+        express(shipped(f"mbridge-{release}-qwen3-30b-a3b-h100-16-fp8")).tree
+        for release in ("26.02", "26.02.01")
+    )
+    assert (early["parallel"]["dispatcher"], early["software"]) == ("alltoall", "megatron-core")
+    assert early["parallel"]["pipeline"] == 2
+    assert late["parallel"]["dispatcher"] == "deepep"
+    assert late["software"] == "megatron-core-tuned"
+    assert (late["parallel"]["pipeline"], late["parallel"]["expert"]) == (1, 16)
+
+
+def test_a_script_corrects_what_a_table_states_otherwise() -> None:
+    row = shipped("mbridge-25.11-qwen3-30b-a3b-h100-16-fp8-cs")
+    assert (row.fields["mbs"], row.layout["vp"]) == (2, 24)
+    parallel = express(row).tree["parallel"]
+    assert (parallel["micro_batch"], parallel["virtual"]) == (1, 12)
+
+
+def test_a_script_of_a_source_leaves_what_a_row_says() -> None:
+    row = shipped("mbridge-26.04.01-deepseek-v3-b200-256-mxfp8")
+    expressed = express(row)
+    assert expressed.tree["parallel"]["schedule"]["overlap_all_to_all"]
+    assert expressed.tree["memory"]["recompute"] == ["mla_up"]
+    assert expressed.tree["parallel"]["expert"] == row.layout["ep"]
+    assert expressed.batch is None
+
+
+def test_all_to_all_is_overlapped_without_a_pipeline() -> None:
+    """Each forward runs beside the backward of the micro-batch before it, so that most of the
+    all-to-all is hidden."""
+    with_it, without = (
+        settled(express(shipped(f"mbridge-skill-qwen3-30b-16xh100-overlap-{word}")))[1]
+        for word in ("on", "off")
+    )
+    assert with_it.parallel.pipeline == without.parallel.pipeline == 1
+    saved = play(without).step_seconds - play(with_it).step_seconds
+    assert saved > 0.1 * play(without).step_seconds

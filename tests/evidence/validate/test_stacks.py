@@ -89,11 +89,14 @@ def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:
     assert "has none for H20" in expressed.assumed[0]
 
 
-def test_a_row_in_mxfp8_has_its_scales_and_others_have_their_stacks() -> None:
+def test_a_row_that_names_its_scales_has_them_and_others_have_their_stacks() -> None:
+    """Words in parentheses are of another run than the row's."""
     word = {
         "mbridge-26.04-deepseek-v3-b200-256-mxfp8": "mx",
         "mbridge-25.11-qwen3-30b-a3b-b200-8-fp8-mx": "mx",
         "mbridge-25.11-llama3-8b-h100-8-fp8-cs": "current",
+        "mbridge-25.11-llama3-8b-gb300-8-fp8-cs": "current",
+        "mcore-moe-paper-deepseek-v3-h100-1024-fp8-blockwise-s4096": "block",
         "dgxc-v25.02-llama3.1-8b-h100-fp8-8-gbs128": "tensor",
     }
     found = {name: express(shipped(name)).tree["train"]["fp8_scaling"] for name in word}

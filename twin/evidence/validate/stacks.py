@@ -28,7 +28,9 @@ of it and everything that is computed again."""
 
 
 class Script(BaseModel):
-    """What a public launch script of a source says, for rows that leave it out."""
+    """What a public launch script of a source says, for rows that leave it out. A script that names
+    its sources holds for all their rows of its model and GPU; another only where they are of its
+    GPUs, precision and sequence, and say no batch."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,20 +38,40 @@ class Script(BaseModel):
     """Where it is."""
     model: str
     gpu: str
-    gpus: int
-    precision: str
-    seq: int
-    says: dict[str, Any]
-    """Fields of a row; those that the row has stay."""
+    sources: tuple[str, ...] = ()
+    """How titles of the releases begin whose script it is."""
+    gpus: int | None = None
+    precision: str = ""
+    seq: int | None = None
+    says: dict[str, Any] = {}
+    """Fields of a row; those that the row has stay, and so do entries of its layout."""
+    corrects: dict[str, Any] = {}
+    """Fields, and entries of the layout, that the row states otherwise than the script ran."""
+    part: str = ""
+    """Software of the catalog that it runs, where not its stack's."""
+    over: dict[str, Any] = {}
+    """What it changes in parts of the catalog."""
 
     def ran(self, row: PublishedRow) -> bool:
         """Whether it launched what a row measured."""
-        mine = (self.model, self.gpu, self.gpus, self.precision, self.seq)
-        return mine == (row.model, row.gpu, row.gpus, row.precision, row.sequence)
+        if (self.model, self.gpu) != (row.model, row.gpu):
+            return False
+        if self.sources:
+            named = any(begins(row.source, title) for title in self.sources)
+            return named and self.precision in ("", row.precision)
+        mine = (self.gpus, self.precision, self.seq)
+        return row.batch is None and mine == (row.gpus, row.precision, row.sequence)
 
     def completed(self, row: PublishedRow) -> PublishedRow:
-        """The row, and what it leaves out."""
-        return PublishedRow({**self.says, **row.fields}, row.models)
+        """The row, and what it leaves out or has wrong."""
+        layout = {**self._layout(self.says), **row.layout, **self._layout(self.corrects)}
+        fields = {**self.says, **row.fields, **self.corrects, "parallelism": layout}
+        return PublishedRow(fields, row.models)
+
+    @staticmethod
+    def _layout(fields: dict[str, Any]) -> dict[str, Any]:
+        own: dict[str, Any] = fields.get("parallelism", {})
+        return own
 
 
 class Stack(BaseModel):
@@ -105,7 +127,7 @@ class Stack(BaseModel):
     micro_batches: int = 1
     """Of a step, for rows that time a micro-batch."""
     scripts: tuple[Script, ...] = ()
-    """Launch scripts of rows without a layout."""
+    """Launch scripts of rows that say less than ran, or other than ran."""
     over: dict[str, Any] = {}
     """What is changed in parts of the catalog."""
     scenario: dict[str, Any] = {}
@@ -118,15 +140,27 @@ class Stack(BaseModel):
         usual = (layers // chunks,) * chunks if even else None
         return next((one for one in own if (len(one), sum(one)) == (chunks, layers)), usual)
 
+    def under(self, script: Script | None) -> Stack:
+        """The stack as a launch script runs it."""
+        if script is None:
+            return self
+        own = {"part": script.part or self.part, "over": {**self.over, **script.over}}
+        return self.model_copy(update=own)
+
     def script(self, row: PublishedRow) -> Script | None:
         """The launch script of a row of its own."""
         return next((one for one in self.scripts if one.ran(row)), None)
 
     def ran(self, row: PublishedRow) -> bool:
         """Whether a row is one of its own."""
-        own = any(row.source.startswith(title) for title in self.sources)
+        own = any(begins(row.source, title) for title in self.sources)
         named = not self.models or any(row.model.startswith(name) for name in self.models)
         return own and named and all(word in row.words for word in self.words)
+
+
+def begins(source: str, title: str) -> bool:
+    """Whether a source's title begins so: `NeMo 26.02` is not the beginning of `NeMo 26.02.01`."""
+    return re.match(re.escape(title) + r"(?!\.?\d)", source) is not None
 
 
 def _spelled(split: str) -> tuple[int, ...]:

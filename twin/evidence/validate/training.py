@@ -61,10 +61,11 @@ def express(row: PublishedRow) -> Expressed:
     gpu = gpu_of(row)
     stack = stack_of(row, gpu)
     assumed: list[str] = []
-    script = stack.script(row) if row.batch is None else None
+    script, told = stack.script(row), row.batch
     if script is not None:
-        row = script.completed(row)
-        assumed.append(f"layout and batch of {script.script}, where the source gives none")
+        row, stack = script.completed(row), stack.under(script)
+        what = "what the source leaves out or has otherwise" if told else "layout and batch"
+        assumed.append(f"{what}, of {script.script}")
     if stack.frameworks:
         assumed.append(f"software: {stack.software}, as the row's words or its layout suggest")
     if not knows(stack, gpu):
@@ -107,7 +108,7 @@ def express(row: PublishedRow) -> Expressed:
         stack,
         tuple(assumed),
         again is None,
-        batch if script else None,
+        batch if told is None and script else None,
         stack.micro_batches if _times_a_micro_batch(row) else 1,
     )
 
@@ -183,10 +184,19 @@ def _precision(row: PublishedRow) -> str:
     return row.precision
 
 
+_SCALINGS: Final = {
+    "mx": "mx", "block": "block", "subchannel": "block", "delayed": "tensor", "-cs": "current",
+    "current": "current", "tensorwise": "current",
+}  # fmt: skip
+"""Words for what shares a scale of FP8."""
+
+
 def _scaling(row: PublishedRow) -> Tree:
-    """Of FP8, where the row's own word says another than its stack: MXFP8."""
-    own = row.precision == "fp8" and "mx" in str(row.fields.get("precision", "")).lower()
-    return {"fp8_scaling": "mx"} if own else {}
+    """Of FP8, where the row's own word says it. Words in parentheses are of another run, whose
+    number stands in parentheses, too."""
+    words = re.sub(r"\(.*?\)", "", str(row.fields.get("precision", "")).lower())
+    own = next((one for word, one in _SCALINGS.items() if word in words), None)
+    return {"fp8_scaling": own} if own and row.precision == "fp8" else {}
 
 
 _RANK: Final = 16
@@ -285,7 +295,7 @@ def _schedule(
 ) -> Tree:
     words = str(row.layout.get("schedule", "")).lower()
     overlap = bool(row.layout.get("moe_a2a_overlap") or row.layout.get("ep_overlap"))
-    if pipeline == 1:
+    if pipeline == 1 and not overlap:
         return {"schedule": "1f1b"}
     if "dualpipe" in words:
         return {"schedule": "dualpipe"}
