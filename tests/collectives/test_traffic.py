@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import get_args
 
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from tests.collectives import play
 from twin.arch.ops import CollectiveKind
 from twin.collectives.base import START_HOPS, Traffic
-from twin.collectives.traffic import traffic, ways
+from twin.collectives.traffic import alone, serial, traffic, ways
+from twin.loading import load_part
 from twin.network.links import far_share
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 PLACEMENTS = [
@@ -232,4 +235,24 @@ def test_kimi_k2s_dispatch_keeps_a_sixteenth_and_sends_half_over_the_nic() -> No
     share = 4096 * 8 * 7168 * 2 / 16
     cost = traffic("all_to_all", 16 * share, Placement(16, 8, per_pod=16))
     assert share == pytest.approx(29.36e6, rel=1e-3)
-    assert cost == Traffic(7 * share, 8 * share, 1 + START_HOPS, 1, own_bytes=share)
+    assert cost == Traffic(7 * share, 8 * share, 1 + START_HOPS, 1, own_bytes=share, peers=8)
+
+
+def test_an_all_to_all_over_efa_takes_a_start_and_a_time_per_peer() -> None:
+    """32 B300 on 4 nodes, 64 MiB: 24 peers of 1.1 us behind 125 us, beside 0.66 ms of bytes."""
+    node, fabric = (
+        load_part("nodes", "aws-p6-b300").spec,
+        load_part("fabrics", "efa").spec,
+    )
+    where, group = ClusterSpec(node=node, nodes=4, fabric=fabric), Placement(32, 8)
+    flow = traffic("all_to_all", 2.0**26, group)
+    beside = serial(flow, where, group) - serial(replace(flow, peers=0), where, group)
+    assert beside == pytest.approx(125e-6 + 24 * 1.1e-6)
+    assert alone(flow, where, group) == pytest.approx(0.69e-3, rel=0.1)  # measured
+
+
+def test_only_what_goes_to_each_peer_by_itself_counts_peers() -> None:
+    for kind in KINDS:
+        inside, over = traffic(kind, 1e9, Placement(8, 8)), traffic(kind, 1e9, Placement(64, 8))
+        assert inside.peers == 0
+        assert over.peers == (56 if kind == "all_to_all" else 0)

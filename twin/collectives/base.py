@@ -26,7 +26,8 @@ class Traffic:
     """Per rank and direction: bytes through the NVLink port and the NIC (sent = received), and
     latency in serial hops; bytes of copies to and from host memory. `far_bytes` are those of the
     NIC's that leave the leaf switch. `own_bytes` cross no port: a rank's own share, which its
-    kernel receives last and copies, partly while nothing is sent (`node.nvlink.own_share`).
+    kernel receives last and copies, partly while nothing is sent (`node.nvlink.own_share`). `peers`
+    are ranks on other nodes that the kernel sends to one by one (`node.nic.exchange_peer`).
 
     Where ranks differ, it is the busiest: a collective ends with its last rank.
     """
@@ -39,6 +40,7 @@ class Traffic:
     to_host_bytes: float = 0.0
     from_host_bytes: float = 0.0
     own_bytes: float = 0.0
+    peers: int = 0
 
     def __add__(self, other: Traffic) -> Traffic:
         """One after the other."""

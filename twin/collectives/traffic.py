@@ -34,10 +34,13 @@ def alone(flow: Traffic, cluster: ClusterSpec, placement: Placement) -> float:
 
 
 def serial(flow: Traffic, cluster: ClusterSpec, placement: Placement | None = None) -> float:
-    """Seconds of a traffic during which no link is busy: its serial hops, and what the rank's own
-    share costs."""
+    """Seconds of a traffic during which no link is busy: its serial hops, what peers on other nodes
+    cost that are served one by one, and what the rank's own share costs."""
     hops = flow.nvlink_hops * latency(cluster, "nvlink")
     hops += flow.nic_hops * latency(cluster, "nic", placement)
+    if flow.peers:
+        nic = cluster.node.nic
+        hops += nic.exchange_start + flow.peers * nic.exchange_peer
     own = cluster.node.nvlink.own_share * flow.own_bytes
     return hops + own / capacity(cluster, "nvlink")
 

@@ -82,6 +82,16 @@ class NvlinkSpec(LinkSpec):
     collectives"""
 
 
+class NicSpec(LinkSpec):
+    """A GPU's NIC, or its NICs taken together, as the kernels of collectives drive it."""
+
+    exchange_start: Seconds = 0.0
+    """what a plain all-to-all over nodes takes beside its bytes and `latency`: receivers tell
+    senders of their buffers, and the pipeline of chunks fills"""
+    exchange_peer: Seconds = 0.0
+    """the same per rank on other nodes: the proxy of a NIC serves one connection after another"""
+
+
 class HostSpec(Spec):
     """Host side of a node: memory, and the PCIe link of each GPU."""
 
@@ -116,7 +126,7 @@ class NodeSpec(Spec):
     """NVLink port of each GPU"""
     nvlink_sharp: Flag = False
     """NVSwitches add up and multicast for collectives (NVLink SHARP)"""
-    nic: LinkSpec
+    nic: NicSpec
     """network card of each GPU"""
     host: HostSpec
     power: NodePowerSpec | None = None

@@ -129,5 +129,7 @@ def test_what_cannot_be_read_is_a_reason_and_no_traceback(
 def test_what_is_not_in_the_catalog_is_told() -> None:
     (first, *_) = answers(shipped("uccl-h200-efa-ep8"))
     assert "EFA" in first.assumed[0]
+    (first, *_) = answers(shipped("aws-p6-b300-nccl-a2a-32"))
+    assert not first.assumed
     (first, *_) = answers(shipped("pplx-deepep-cx7-ep8-128tok"))
     assert first.assumed == ("H100/H200 taken for H100",)

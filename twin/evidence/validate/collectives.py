@@ -27,9 +27,9 @@ from twin.evidence.validate.exchanges import (
     Nvlink,
     assumed,
     cluster_for,
-    on_efa,
     placed,
 )
+from twin.evidence.validate.scenario_parts import on_efa
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.network.links import capacity, latency
 
@@ -134,7 +134,7 @@ def _point(
 
 def _family(row: PublishedRow) -> str:
     if on_efa(row):
-        return EFA
+        return f"NCCL over {EFA}"
     if "ms" in row.metrics.get("columns", ()):
         return f"NCCL in a node, {row.gpu.partition('-')[0]}"
     return "NCCL in a node, best of a sweep"

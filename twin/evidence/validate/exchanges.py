@@ -9,7 +9,7 @@ for kernels that send one per expert (scenarios/published/deepep-h800.yaml).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import ceil
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from typing import Any, Final
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, traffic
-from twin.evidence.validate.scenario_parts import gpu_spec, nodes_with
+from twin.evidence.validate.scenario_parts import gpu_spec, nodes_with, on_efa
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
 from twin.loading import load_part
 from twin.network.placement import Placement
@@ -34,8 +34,9 @@ GPUS: Final = MappingProxyType(
 )
 """GPUs in the words of sources. SM90 is taken for H100: between two nodes DeepEP V2's 90 GB/s are
 more than H800's NVLink carries. Collectives of 40 and of 80 GB A100 cross the same NVLink."""
-EFA: Final = "Amazon's EFA instead of InfiniBand or RoCE (no part of the catalog)"
-"""A family that is priced as if its 3,200 Gb/s per node were the NICs of the GPU's node."""
+EFA: Final = "Amazon's EFA"
+"""A family on nodes and a fabric of its own. DeepEP's kernels reach the NICs through host proxies
+(UCCL, NVSHMEM), which the twin does not price."""
 DOMAIN: Final = 8
 """GPUs that share NVLink, on all nodes of rows of collectives."""
 
@@ -77,7 +78,7 @@ def cluster_for(
     """Nodes of the row's GPU (or of another), under a fabric as fast as their NICs; `nvlink` in
     place of the catalog's numbers. Raises `Unreadable` where the catalog has none."""
     name = gpu or row.gpu
-    found = _cluster(GPUS.get(name, name), nodes)
+    found = _cluster(GPUS.get(name, name), nodes, efa=on_efa(row))
     if nvlink is None:
         return found
     numbers = asdict(nvlink)
@@ -86,24 +87,20 @@ def cluster_for(
 
 
 @cache
-def _cluster(gpu: str, nodes: int) -> ClusterSpec:
+def _cluster(gpu: str, nodes: int, *, efa: bool = False) -> ClusterSpec:
     """Of nodes with the GPU those with the fastest NICs."""
-    node = max(nodes_with(gpu_spec(gpu).name).values(), key=lambda spec: spec.nic.bandwidth)
+    having = nodes_with(gpu_spec(gpu).name, efa=efa)
+    node = max(having.values(), key=lambda spec: spec.nic.bandwidth)
     rate = ceil(node.nic.bandwidth * 8e-9)
-    fabric = load_part("fabrics", f"rail-fat-tree-{rate}g").spec
+    fabric = load_part("fabrics", "efa" if efa else f"rail-fat-tree-{rate}g").spec
     return ClusterSpec(node=node, nodes=nodes, fabric=fabric)
-
-
-def on_efa(row: PublishedRow) -> bool:
-    """Whether nodes are connected by Amazon's EFA."""
-    return "EFA" in str(row.system.get("network", ""))
 
 
 def assumed(row: PublishedRow) -> tuple[str, ...]:
     """What a price of the row's links takes for granted."""
     found: list[str] = []
-    if on_efa(row):
-        found.append("EFA's 3,200 Gb/s per node as if they were InfiniBand NICs")
+    if on_efa(row) and "op" not in row.metrics:
+        found.append("the proxies that reach EFA's NICs for DeepEP's kernels cost nothing")
     if row.gpu in GPUS:
         found.append(f"{row.gpu} taken for {GPUS[row.gpu]}")
     return tuple(found)
@@ -157,7 +154,8 @@ class ExpertExchange:
         """Ours, on idle links."""
         group, payload = placed(self.ranks), float(self.top_k * self.tokens * self.width)
         if self.plain:
-            return alone(traffic("all_to_all", payload, group), where, group)
+            # Kernels write to all peers themselves, at once.
+            return alone(replace(traffic("all_to_all", payload, group), peers=0), where, group)
         return alone(deepep(payload, self.spread, group), where, group)
 
 

@@ -253,10 +253,21 @@ def gpu_of(row: PublishedRow) -> str:
     return gpu_spec(row.gpu).name
 
 
+EFA: Final = "efa"
+"""Amazon's fabric in the catalog, and how names of nodes on it end."""
+
+
+def on_efa(row: PublishedRow) -> bool:
+    """Whether nodes are connected by Amazon's EFA."""
+    return "EFA" in str(row.system.get("network", ""))
+
+
 @cache
-def nodes_with(gpu: str) -> dict[str, NodeSpec]:
-    """The catalog's nodes with a GPU, by name. Raises `Unreadable` where there are none."""
-    specs = {name: load_part("nodes", name).spec for name in catalog_parts("nodes")}
+def nodes_with(gpu: str, *, efa: bool = False) -> dict[str, NodeSpec]:
+    """The catalog's nodes with a GPU, by name: those on Amazon's fabric, or the others. Raises
+    `Unreadable` where there are none."""
+    names = [name for name in catalog_parts("nodes") if name.endswith(f"-{EFA}") == efa]
+    specs = {name: load_part("nodes", name).spec for name in names}
     found = {name: spec for name, spec in specs.items() if spec.gpu.name == gpu}
     if not found:
         raise Unreadable(f"the catalog has no node of {gpu}")
@@ -266,7 +277,7 @@ def nodes_with(gpu: str) -> dict[str, NodeSpec]:
 def _node(row: PublishedRow) -> str:
     """Of the nodes with the GPU the one whose NICs come closest to what the row says; where it says
     nothing, the fastest."""
-    having = nodes_with(gpu_of(row))
+    having = nodes_with(gpu_of(row), efa=on_efa(row))
     words = _RATE.search(str(row.system.get("network", "")))
     if words is None:
         return max(having, key=lambda name: having[name].nic.bandwidth)
@@ -283,7 +294,9 @@ def _per_node(gpus: int, most: int) -> int:
 
 
 def _fabric(row: PublishedRow, node: NodeSpec) -> str:
-    """The catalog's fat tree that is as fast as the node's NICs."""
+    """The catalog's fat tree that is as fast as the node's NICs, or Amazon's fabric."""
+    if on_efa(row):
+        return EFA
     domain = row.system.get("gpus_per_nvlink_domain")
     rate = round(node.nic.bandwidth * 8e-9)
     names = [name for name in catalog_parts("fabrics") if name.startswith("rail-fat-tree")]
