@@ -66,7 +66,11 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
         ("my own cluster", {"tp": 2}, "megatron-core"),
         ("my own cluster", {"fsdp": 8}, "fsdp2"),
         ("Our runs with torchtitan and FSDP2", {"fsdp": 8}, "torchtitan"),
-        ("Training with NeMo", {"fsdp": 8}, "megatron-core"),
+        ("Training with NeMo", {"fsdp": 8}, "megatron-core-tuned"),
+        ("A recipe of NeMo AutoModel", {"fsdp": 8}, "fsdp2"),
+        ("Megatron-LM on 64 GPUs", {"tp": 2}, "megatron-core"),
+        ("Megatron-LM (2021)", {"tp": 2}, "megatron-lm-2022"),
+        ("NeMo and its baselines", {"tp": 2, "system": "Megatron-LM"}, "megatron-core"),
         ("nemotron on my own cluster", {"zero": 3}, "fsdp2"),
         ("MaxText on GPUs", {"fsdp": 8}, "xla"),
     ],
@@ -78,6 +82,28 @@ def test_a_source_that_no_stack_names_has_the_stack_of_its_words_or_its_layout(
     expressed = express(row)
     assert expressed.tree["software"] == software
     assert expressed.assumed[0].startswith("software: ")
+
+
+@pytest.mark.parametrize(("batch", "chunks"), [(64, 5), (1024, None)])
+def test_a_row_without_a_schedule_interleaves_where_plain_1f1b_would_wait_for_long(
+    batch: int, chunks: int | None
+) -> None:
+    """Eight stages of 80 layers, 16 and 256 micro-batches: bubbles of 7 in 16 and 7 in 256.
+    Two layers per chunk."""
+    row = step(
+        "row", source={"title": "Megatron-LM on my cluster"}, model="llama3-70b", gbs=batch,
+        system={"gpu": "H100", "gpus": 256}, parallelism={"tp": 8, "pp": 8}, mbs=1,
+    )  # fmt: skip
+    assert express(row).tree["parallel"].get("virtual") == chunks
+
+
+@pytest.mark.parametrize(
+    ("attention", "profile"), [("FA2", "b200-flash2"), ("FlashAttention 3", "b200-nemo")]
+)
+def test_a_row_that_ran_flash_attention_2_has_its_profile(attention: str, profile: str) -> None:
+    told = {"fsdp": 8, "attention": attention}
+    row = step("row", source={"title": "ours"}, system={"gpu": "B200", "gpus": 8}, parallelism=told)
+    assert express(row).tree["calibration"] == profile
 
 
 def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:

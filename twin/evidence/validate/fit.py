@@ -149,14 +149,13 @@ def fit(rows: Sequence[Target], free: Sequence[FreeParameter]) -> StepFit:
 
 def fit_of(gpu: str) -> StepFit:
     """The fit on all shipped rows whose use is `fit`."""
-    own = profiles(gpu)
-    rows = targets(read_suite(), own)
-    layers = _layers() if "a100-megatron" in own else ()
-    return fit((*rows, *layers), FREE[gpu])
+    return fit((*targets(read_suite(), profiles(gpu)), *layers(gpu)), FREE[gpu])
 
 
-def _layers() -> tuple[Target, ...]:
-    """Ten times of one layer (Korthikanti et al. 2022, Table 4)."""
+def layers(gpu: str) -> tuple[Target, ...]:
+    """Ten times of one layer (Korthikanti et al. 2022, Table 4), for the GPU that they ran on."""
+    if "a100-megatron" not in profiles(gpu):
+        return ()
     published = shipped_folder() / SHIPPED
     return tuple(
         Target(row.name, "a100-megatron", load(BASE, row.overrides), row.measured, row.predict)

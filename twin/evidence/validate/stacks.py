@@ -10,6 +10,7 @@ was chosen by what a row measured.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, Literal, cast
 
@@ -94,8 +95,12 @@ class Stack(BaseModel):
     """Its software in the catalog; none: a host that is always ahead."""
     frameworks: tuple[str, ...] = ()
     """Words by which a source that no stack names is one of its own."""
+    until: int | None = None
+    """The last year in which those words mean it."""
     profiles: dict[str, str] = {}
     """The calibration of each GPU, where not that of its software."""
+    flash2: dict[str, str] = {}
+    """The calibration of each GPU, for rows that ran FlashAttention 2."""
     recompute: tuple[tuple[str, ...], ...] = ((), ("full",))
     """What is computed again where a row says nothing: the first that fits."""
     zero: Literal[0, 1, 2, 3] = 1
@@ -116,6 +121,9 @@ class Stack(BaseModel):
     even_layers: bool = False
     """Every chunk has as many layers, where no recipe says otherwise and they divide (Megatron-LM
     asserts that they do, unless a flag says otherwise)."""
+    interleaves_above: float | None = None
+    """Bubble over work of plain 1F1B above which a row that says no schedule ran an interleaved
+    one: nobody lets a cluster wait for longer."""
     splits: tuple[str, ...] = ()
     """Layers per chunk as its recipes write them, such as `4*15 1`; each is used for as many
     chunks and layers."""
@@ -191,27 +199,50 @@ def stack_of(row: PublishedRow, gpu: str) -> Stack:
         *(one for one in own if gpu in one.profiles),
         *(one for one in own if knows(one, gpu)),
     )
-    return next(iter((*nearest, *own)), None) or _typical(row)
+    return next(iter((*nearest, *own)), None) or typical_stack(row, gpu)
 
 
-def _typical(row: PublishedRow) -> Stack:
-    """The stack of the first framework that the words of a row name; of none, that of its layout:
-    FSDP where parameters are sharded, else Megatron-LM."""
-    words = f" {row.source} {row.told} {row.words} ".lower()
-    generic = [stack for stack in stacks() if stack.frameworks]
-    places = [(_first(stack.frameworks, words), stack) for stack in generic]
-    named = [(place, stack) for place, stack in places if place is not None]
-    if named:
-        return min(named, key=lambda one: one[0])[1]
+def typical_stack(row: PublishedRow, gpu: str) -> Stack:
+    """The stack of the first framework that a row names, in its layout before its title, and both
+    before all else; of several names the longest, and one that knows the GPU. Where it names none,
+    that of its layout: FSDP where parameters are sharded, else Megatron-LM."""
+    texts = (_texts(row.layout), (row.source, row.told), _texts(row.fields))
+    for text in texts:
+        named = _named(" ".join(text).lower(), _year(row))
+        if named:
+            return min(named, key=lambda one: (*one[0], not knows(one[1], gpu)))[1]
     sharded = degree(row.layout, "fsdp") > 1 or row.layout.get("zero") == 3
     chosen = "typical-fsdp" if sharded else "typical-megatron"
-    return next(stack for stack in generic if stack.name == chosen)
+    return next(one for one in stacks() if one.name == chosen)
 
 
-def _first(names: tuple[str, ...], words: str) -> int | None:
-    """Where the first of these words stands."""
-    found = re.search(rf"\b({'|'.join(map(re.escape, names))})\b", words)
-    return None if found is None else found.start()
+def _texts(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(value for value in fields.values() if isinstance(value, str))
+
+
+def _year(row: PublishedRow) -> int | None:
+    """The last year that the title of a source names."""
+    return max(map(int, _YEAR.findall(row.source)), default=None)
+
+
+def _named(words: str, year: int | None) -> list[tuple[tuple[int, ...], Stack]]:
+    """The stacks that words name, each with its rank: place, length, and whether of its time."""
+    found: list[tuple[tuple[int, ...], Stack]] = []
+    for stack in stacks():
+        place = _first(stack.frameworks, words)
+        if place and (stack.until is None or (year is not None and year <= stack.until)):
+            found.append(((*place, stack.until is None), stack))
+    return found
+
+
+_YEAR: Final = re.compile(r"\b20\d\d\b")
+
+
+def _first(names: tuple[str, ...], words: str) -> tuple[int, int] | None:
+    """Where the first of these words stands, and its length, negative."""
+    longest = sorted(names, key=len, reverse=True)
+    found = re.search(rf"\b({'|'.join(map(re.escape, longest))})\b", words) if names else None
+    return None if found is None else (found.start(), found.start() - found.end())
 
 
 def knows(stack: Stack, gpu: str) -> bool:
@@ -225,11 +256,15 @@ def _of_software(stack: Stack, gpu: str) -> str | None:
     return load_part("software", stack.part).spec.calibrations.get(gpu)
 
 
-def profile_of(stack: Stack, gpu: str) -> str:
-    """The calibration of a GPU of the catalog under a stack; the GPU's own where neither the stack
-    nor its software has one for it."""
-    own = stack.profiles.get(gpu) or _of_software(stack, gpu)
+def profile_of(stack: Stack, row: PublishedRow, gpu: str) -> str:
+    """The calibration of a GPU of the catalog under the stack of a row; the GPU's own where neither
+    the stack nor its software has one for it."""
+    flash2 = stack.flash2.get(gpu) if _FLASH2.search(row.words) else None
+    own = flash2 or stack.profiles.get(gpu) or _of_software(stack, gpu)
     return own or load_part("gpus", gpu).spec.calibration
+
+
+_FLASH2: Final = re.compile(r"\bfa2\b|\bflash[- ]?attention[- ]?2")
 
 
 _RECIPES: Final = "recipes"

@@ -19,7 +19,7 @@ from twin.evidence.validate.scenario_parts import (
     model_of,
     spec_of,
 )
-from twin.evidence.validate.stacks import Stack, knows, profile_of, stack_of
+from twin.evidence.validate.stacks import Stack, knows, profile_of, stack_of, typical_stack
 from twin.evidence.validate.suite import (
     MICROBATCH,
     NO_BATCH,
@@ -56,17 +56,18 @@ class Expressed:
         return replace(self, tree=tree, assumed=(*self.assumed, told))
 
 
-def express(row: PublishedRow) -> Expressed:
-    """The scenario of a training row. Raises `Unreadable` with the reason where there is none."""
+def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
+    """The scenario of a training row; `by_words`: as if no stack knew its source. Raises
+    `Unreadable` with the reason where there is none."""
     gpu = gpu_of(row)
-    stack = stack_of(row, gpu)
+    stack = typical_stack(row, gpu) if by_words else stack_of(row, gpu)
     assumed: list[str] = []
-    script, told = stack.script(row), row.batch
+    script, told = None if by_words else stack.script(row), row.batch
     if script is not None:
         row, stack = script.completed(row), stack.under(script)
         what = "what the source leaves out or has otherwise" if told else "layout and batch"
         assumed.append(f"{what}, of {script.script}")
-    if stack.frameworks:
+    if not stack.ran(row):
         assumed.append(f"software: {stack.software}, as the row's words or its layout suggest")
     if not knows(stack, gpu):
         assumed.append(f"the GPU's own calibration: its software has none for {gpu}")
@@ -92,7 +93,7 @@ def express(row: PublishedRow) -> Expressed:
             **_scaling(row),
             **_adapters(row, assumed),
         },
-        "calibration": profile_of(stack, gpu),
+        "calibration": profile_of(stack, row, gpu),
         **({"software": stack.part} if stack.part else {}),
     }
     over: Tree = {"cluster": place.over} if place.over else {}
@@ -227,11 +228,13 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
             found["expert"] = degree(layout, "ep")
         found["expert_tensor"] = _expert_tensor(row, stack, tensor)
         found["dispatcher"] = _dispatcher(row, stack)
-    found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline), assumed)
+    size = _micro_batch(row, tensor * pipeline * context, assumed)
+    bubble = _bubble(row, tensor * context, pipeline, size)
+    found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline, bubble), assumed)
     split = stack.split(pipeline * found.get("virtual", 1), layers)
     if pipeline > 1 and split is not None:
         found["layers"] = list(split)
-    found["micro_batch"] = _micro_batch(row, tensor * pipeline * context, assumed)
+    found["micro_batch"] = size
     overlap = "pieces" if layout.get("async_tp") else stack.overlap_tensor
     if tensor > 1 and (found["sequence_parallel"] or overlap == "bulk"):
         found["overlap_tensor"] = overlap
@@ -282,12 +285,28 @@ _LATE: Final = 3
 paper, 2 + s / (2 h) rounded up."""
 
 
-def _chunks(stack: Stack, layers: int, pipeline: int) -> int | None:
+def _bubble(row: PublishedRow, ranks: int, pipeline: int, size: int) -> float:
+    """Bubble over work of plain 1F1B, for stages of some ranks and a micro-batch: (pipeline - 1) /
+    micro-batches; 0 where the row has no batch."""
+    if row.gpus is None or row.batch is None:
+        return 0.0
+    return (pipeline - 1) * row.gpus * size / (row.batch * ranks * pipeline)
+
+
+_LAYERS_PER_CHUNK: Final = 2
+"""Of interleaved pipelines: what most of NVIDIA's recipes come to."""
+
+
+def _chunks(stack: Stack, layers: int, pipeline: int, bubble: float) -> int | None:
     """Chunks per stage of a stack that says so, or how many layers each has, embedding and head
-    counted as one layer each; None where it does not say."""
-    if stack.virtual is not None or stack.layers_per_chunk is None:
+    counted as one layer each; None where it does not say, and plain 1F1B has a bubble that it
+    allows."""
+    each = stack.layers_per_chunk
+    if each is None and stack.interleaves_above is not None and bubble > stack.interleaves_above:
+        each = _LAYERS_PER_CHUNK
+    if stack.virtual is not None or each is None:
         return stack.virtual
-    return max(1, (layers + 2) // (pipeline * stack.layers_per_chunk))
+    return max(1, (layers + 2) // (pipeline * each))
 
 
 def _schedule(
