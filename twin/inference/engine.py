@@ -51,6 +51,18 @@ class Engine:
         return self.spec.gpus // self.spec.tensor
 
     @property
+    def sliced(self) -> bool:
+        """Whether tensor ranks share the tokens between their matrices, as trainers do, or sum
+        whole results, as frameworks that serve do."""
+        dense_server = self.spec.software is not None and self.model.moe is None
+        return self.spec.tensor > 1 and self.spec.experts == "spread" and not dense_server
+
+    @property
+    def expert_ranks(self) -> int:
+        """GPUs over which experts are spread; 1: none travels."""
+        return self.spec.gpus if self.model.moe and self.spec.experts == "spread" else 1
+
+    @property
     def cache_element(self) -> float:
         """Bytes of a cached number, its part of a scale included."""
         return FP8 if self.spec.cache == "fp8" else ELEMENT
@@ -109,11 +121,16 @@ def engine(
 
 
 def served(spec: EngineSpec, model: ModelSpec) -> ModelSpec:
-    """The model as an engine holds it: with redundant experts, without prediction modules."""
+    """The model as an engine holds it: with redundant experts, without prediction modules. Of
+    experts that are cut it has a part of each: one GPU's layer is a layer of narrow ones."""
     changed: dict[str, Any] = {"mtp_layers": 0}
-    if model.moe is not None and spec.redundant_experts:
-        experts: dict[str, Any] = {"experts": model.moe.experts + spec.redundant_experts}
-        changed["moe"] = model.moe.model_copy(update=experts)
+    if model.moe is not None:
+        own: dict[str, Any] = {"experts": model.moe.experts + spec.redundant_experts}
+        if spec.experts == "cut":
+            own["width"] = model.moe.width // spec.tensor
+            if model.moe.shared_width is not None:
+                own["shared_width"] = model.moe.shared_width // spec.tensor
+        changed["moe"] = model.moe.model_copy(update=own)
     return model.model_copy(update=changed)
 
 
@@ -140,7 +157,15 @@ def wrong(spec: EngineSpec, model: ModelSpec, cluster: ClusterSpec, path: str) -
         refuse("tensor", message, "write a number that divides both")
     if spec.precision == "fp8" and node.gpu.fp8_dense is None:
         refuse("precision", f"{node.gpu.name} has no FP8", "write `precision: bf16`")
-    held, width = served(spec, model), spec.gpus if model.moe else 1
+    if model.moe and spec.experts == "cut":
+        if spec.tensor != gpus:
+            message = f"experts that are cut over {spec.tensor} GPUs fill no engine of {gpus}"
+            refuse("experts", message, f"write `tensor: {gpus}`, or `experts: spread`")
+        if model.moe.width % spec.tensor:
+            message = f"{spec.tensor} GPUs do not divide experts of width {model.moe.width}"
+            refuse("tensor", message, "write a number that divides it")
+    held = served(spec, model)
+    width = spec.gpus if model.moe and spec.experts == "spread" else 1
     # A group's rows are padded to whole rows per rank, so the sequence divides by itself.
     shape = Shape(1, spec.tensor, spec.tensor, width, sequence_parallel=spec.tensor > 1)
     for name in uneven(held, shape):

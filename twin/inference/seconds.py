@@ -51,6 +51,7 @@ from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, chosen, traffic
 from twin.hardware.roofline import Price, price, slowdown
 from twin.inference.engine import Cause, Engine, Pass
+from twin.inference.host import hosted, kernels_of, sampling
 from twin.spec.model import GroupedAttention, LatentAttention
 
 CACHED = "attention_cached"
@@ -74,7 +75,7 @@ def decode_pass(engine: Engine, batch: int, cached: float) -> Pass:
     """One step of `batch` sequences in each group, with `cached` tokens each on average."""
     halves, items = decode_halves(engine, batch, cached)
     made = (_in_turns if halves == 2 else _in_line)(engine, items, "decode")
-    return _with_host(engine, made, batch)
+    return _hosted(engine, made, items, (halves, batch, batch))
 
 
 def decode_halves(
@@ -92,18 +93,20 @@ def prefill_pass(engine: Engine, prompts: int, new: int, cached: int = 0) -> Pas
     """One pass of `prompts` prompts in each group, of which `new` tokens each are not cached. Its
     two halves have half of the prompts, or of the one prompt's tokens."""
     if not (engine.spec.two_batches and _exchanges(engine) and prompts * new > 1):
-        whole = _in_line(engine, prefill_items(engine, prompts, new, cached), "prefill")
-        return _with_host(engine, whole, prompts)
+        items = prefill_items(engine, prompts, new, cached)
+        whole = _in_line(engine, items, "prefill")
+        return _hosted(engine, whole, items, (1, prompts, prompts * new))
     if prompts > 1:
         halves = prefill_items(engine, -(-prompts // 2), new, cached)
     else:
         # The second half also sees the first, so the mean half sees a quarter of them more.
         halves = prefill_items(engine, 1, -(-new // 2), cached + new // 4)
-    return _with_host(engine, _in_turns(engine, halves, "prefill"), prompts)
+    made = _in_turns(engine, halves, "prefill")
+    return _hosted(engine, made, halves, (2, prompts, prompts * new))
 
 
 def _exchanges(engine: Engine) -> bool:
-    return engine.model.moe is not None and engine.spec.gpus > 1
+    return engine.expert_ranks > 1
 
 
 def _in_line(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: str) -> Pass:
@@ -132,11 +135,16 @@ def _in_turns(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: s
     return Pass(total, hidden)
 
 
-def _with_host(engine: Engine, one: Pass, sequences: int) -> Pass:
-    """What the host takes beside, of which no kernel hides any."""
-    host = engine.spec.step_overhead + engine.spec.sequence_overhead * sequences
-    causes: dict[Cause, float] = {**one.causes, "host": host}
-    return replace(one, causes=causes)
+def _hosted(
+    engine: Engine,
+    one: Pass,
+    items: Mapping[LayerKind, tuple[Item, ...]],
+    sizes: tuple[int, int, int],
+) -> Pass:
+    """A pass with its host; `sizes`: its halves, sequences and tokens of a group."""
+    halves, sequences, rows = sizes
+    kernels = halves * kernels_of(items, Counter(kinds(engine.model)))
+    return hosted(engine, one, sequences, kernels, rows)
 
 
 def _held(engine: Engine, of: str) -> tuple[int, int, float]:
@@ -207,7 +215,7 @@ def prefill_items(
 def spread_of(engine: Engine) -> Spread | None:
     """Over how many GPUs and nodes the experts of a token lie; None where none are elsewhere."""
     moe = engine.model.moe
-    if moe is None or engine.spec.gpus == 1:
+    if moe is None or engine.expert_ranks == 1:
         return None
     return spread(moe.experts, moe.top_k, engine.everyone, moe.groups, moe.top_groups)
 
@@ -218,8 +226,8 @@ def _shape(engine: Engine, prompts: int, new: int) -> Shape:
         sequences=prompts,
         sequence=ceil(new / spec.tensor) * spec.tensor,
         tensor=spec.tensor,
-        expert=spec.gpus if engine.model.moe else 1,
-        sequence_parallel=spec.tensor > 1,
+        expert=engine.expert_ranks,
+        sequence_parallel=engine.sliced,
         expert_load=spec.expert_load,
         arriving=found.ranks * spec.expert_load if found else None,
         precision=spec.precision,
@@ -241,7 +249,7 @@ def _items(
             found.append(touched(engine, shape, item))
         else:
             found.append(item)
-    return tuple(found)
+    return (*found, *_summed(engine, shape, layer))
 
 
 def _longer(engine: Engine, op: Op, sizes: tuple[int, int, int]) -> Op:
@@ -289,8 +297,8 @@ def step_shape(engine: Engine, rows: int) -> Shape:
         sequences=1,
         sequence=ceil(rows / spec.tensor) * spec.tensor,
         tensor=spec.tensor,
-        expert=spec.gpus if engine.model.moe else 1,
-        sequence_parallel=spec.tensor > 1,
+        expert=engine.expert_ranks,
+        sequence_parallel=engine.sliced,
         expert_load=spec.expert_load,
         precision=spec.precision,
     )
@@ -301,7 +309,7 @@ def _decode_items(engine: Engine, shape: Shape, layer: Layer, tokens: float) -> 
         return head_items(engine, shape.tokens)
     found: list[Item] = []
     for item in layer.items:
-        if item.name in _INSIDE_THE_EXCHANGE:
+        if item.name in _INSIDE_THE_EXCHANGE and (_exchanges(engine) or not _serves(engine)):
             continue
         if item.name == "attention_flash":
             found += _attention(engine, shape.tokens, tokens)
@@ -309,7 +317,19 @@ def _decode_items(engine: Engine, shape: Shape, layer: Layer, tokens: float) -> 
             found.append(touched(engine, shape, item))
         elif item.name not in _MADE_HERE:
             found.append(item)
-    return tuple(found)
+    return (*found, *_summed(engine, shape, layer))
+
+
+def _serves(engine: Engine) -> bool:
+    return engine.spec.software is not None
+
+
+def _summed(engine: Engine, shape: Shape, layer: Layer) -> tuple[Exchange, ...]:
+    """The results of experts that tensor ranks have parts of."""
+    if engine.spec.experts == "spread" or shape.tensor == 1 or layer.kind != "moe":
+        return ()
+    size = float(ELEMENT * shape.tokens * engine.model.hidden)
+    return (Exchange("experts_reduce", "tensor", size, "all_reduce", None),)
 
 
 def head_items(engine: Engine, rows: int) -> tuple[Item, ...]:
@@ -317,7 +337,8 @@ def head_items(engine: Engine, rows: int) -> tuple[Item, ...]:
     tensor, model = engine.spec.tensor, engine.model
     product = Matmul(rows, model.hidden, model.vocab // tensor)
     gather = Exchange("logits", "tensor", float(ELEMENT * rows * model.vocab), "all_gather", None)
-    return (linear("head", product), *((gather,) if tensor > 1 else ()))
+    gathered = (gather,) if tensor > 1 else ()
+    return (linear("head", product), *gathered, *sampling(engine, rows))
 
 
 def _attention(engine: Engine, rows: int, tokens: float) -> Iterable[Op]:
@@ -370,7 +391,7 @@ def touched(engine: Engine, shape: Shape, op: Op) -> Op:
     moe, product = engine.model.moe, op.forward.product
     if moe is None or product is None:
         return op
-    tokens = shape.local_tokens * engine.spec.gpus
+    tokens = shape.tokens * engine.groups
     own = moe.experts // shape.expert
     chosen = own * (1.0 - (1.0 - moe.top_k / moe.experts) ** tokens)
     groups = max(1, min(own, ceil(chosen)))

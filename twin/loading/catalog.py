@@ -47,6 +47,7 @@ from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
+from twin.spec.serving import ServingSpec
 from twin.spec.software import SoftwareSpec
 from twin.spec.weight_update import UpdaterSpec
 
@@ -57,6 +58,7 @@ PartKind = Literal[
     "models",
     "calibrations",
     "software",
+    "serving",
     "updaters",
     "prices",
     "sites",
@@ -77,6 +79,7 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "models": ModelSpec,
         "calibrations": CalibrationSpec,
         "software": SoftwareSpec,
+        "serving": ServingSpec,
         "updaters": UpdaterSpec,
         "prices": PurchaseSpec,
         "sites": SiteSpec,
@@ -104,11 +107,13 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("goodput", "restart"): "restarts",
         ("data", "model"): "models",
         ("data", "engine"): "engines",
+        ("data", "engine", "software"): "serving",
         ("data", "engine", "calibration"): "calibrations",
         ("data", "rephrasing", "recipe"): "rephrasings",
         ("data", "trajectories", "recipe"): "trajectories",
         ("rl", "rollout", "model"): "models",
         ("rl", "rollout", "engine"): "engines",
+        ("rl", "rollout", "engine", "software"): "serving",
         ("rl", "rollout", "engine", "calibration"): "calibrations",
         ("rl", "iteration", "update", "updater"): "updaters",
     }
@@ -375,6 +380,10 @@ def load_part(
 def load_part(
     kind: Literal["software"], name: str, folders: Iterable[Path] = ()
 ) -> Part[SoftwareSpec]: ...
+@overload
+def load_part(
+    kind: Literal["serving"], name: str, folders: Iterable[Path] = ()
+) -> Part[ServingSpec]: ...
 @overload
 def load_part(
     kind: Literal["updaters"], name: str, folders: Iterable[Path] = ()

@@ -61,6 +61,8 @@ from twin.scenario import AnyScenario, Provenance, Root, Scenario
 from twin.spec.axis import axes, unions
 from twin.spec.base import Spec
 
+ENGINES = (("data", "engine"), ("rl", "rollout", "engine"))
+"""Where a scenario has an engine, whose software brings its calibration."""
 AXES = axes(Scenario)
 """The fields of a scenario whose choices are the members of a package; a weight update has none."""
 UNIONS = unions(Scenario)
@@ -150,6 +152,8 @@ def _with_calibration(tree: Branch, names: _Names) -> Branch:
     one without a name refines that."""
     tree = _open_all(tree, names)
     gpu = find(tree, ("cluster", "node", "gpu", "name"))
+    for path in ENGINES:
+        tree = _with_kernels(tree, path, gpu)
     of_gpu = find(tree, ("cluster", "node", "gpu", "calibration"))
     if gpu is not None and isinstance(gpu.node, Leaf):
         of_gpu = find(tree, ("software", "calibrations", str(gpu.node.value))) or of_gpu
@@ -164,6 +168,14 @@ def _with_calibration(tree: Branch, names: _Names) -> Branch:
         refined = merge(of_gpu.node, own.node, names.open, UNIONS, ("calibration",))
         return replace_at(tree, ("calibration",), Child(own.key, refined))
     return tree
+
+
+def _with_kernels(tree: Branch, path: KeyPath, gpu: Child | None) -> Branch:
+    """An engine without a calibration uses that of its software on its GPU."""
+    if gpu is None or not isinstance(gpu.node, Leaf) or find(tree, (*path, "calibration")):
+        return tree
+    own = find(tree, (*path, "software", "calibrations", str(gpu.node.value)))
+    return tree if own is None else replace_at(tree, (*path, "calibration"), own)
 
 
 def _open_all(tree: Branch, names: _Names) -> Branch:

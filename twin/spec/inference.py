@@ -8,6 +8,7 @@ from pydantic import Field
 
 from twin.spec.base import Count, Flag, Ratio, Seconds, Share, Spec, Tokens, Whole
 from twin.spec.calibration import CalibrationSpec
+from twin.spec.serving import ServingSpec
 
 
 class EngineSpec(Spec):
@@ -21,6 +22,9 @@ class EngineSpec(Spec):
     """GPUs of one engine, over which its experts are spread"""
     tensor: Count = 1
     """GPUs that share each matrix outside of experts"""
+    experts: Literal["spread", "cut"] = "spread"
+    """spread: each GPU has whole experts, and tokens travel; cut: each of the tensor ranks, which
+    are all of the engine, has a part of every expert, and their results are summed"""
     redundant_experts: Whole = 0
     """further copies of popular experts in each layer, for balance"""
     expert_load: Ratio = 1.0
@@ -37,7 +41,13 @@ class EngineSpec(Spec):
     chunk: Annotated[Tokens, Field(le=10**7)] = 16_384
     """tokens of prompts in one pass of one group"""
     calibration: CalibrationSpec | None = None
-    """how close its kernels come to the roofline; null: as those that train"""
+    """how close its kernels come to the roofline; null: those of `software` on this GPU, else as
+    those that train"""
+    software: ServingSpec | None = None
+    """the framework that serves, and what its host does; null: nothing beside `step_overhead` and
+    `sequence_overhead`, and no sampling"""
+    eager: Flag = False
+    """no CUDA graphs: the host launches every kernel"""
     prefix_cache: Flag = True
     """what requests have in common at their beginning is kept"""
     step_overhead: Seconds = 0.0

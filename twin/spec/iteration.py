@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, Count, Duration, Flag, Spec, Whole
+from twin.spec.base import Bytes, Count, Duration, Flag, Seconds, Share, Spec, Whole
 from twin.spec.weight_update import WeightUpdateSpec
 
 Mode = Literal["colocated", "disaggregated", "one_step_off"]
@@ -34,9 +34,21 @@ class IterationSpec(Spec):
     scores: Whole = 1
     """times that the trainer runs all sequences forward before it trains: 1 for their old
     log-probabilities, 2 with those of a reference model"""
+    stream: Count = 1
+    """equal parts in which sequences go to the trainer as they are done, so that it trains on the
+    first beside the engines that write the rest; with `mode: disaggregated` only"""
     batching: Batching = "packed"
     """packed: sequences fill micro-batches of `parallel.micro_batch` x `train.sequence` tokens;
     padded: `parallel.micro_batch` sequences of like length each, as long as the longest of them"""
+    balance: Literal["steps", "iteration"] = "steps"
+    """steps: in every optimizer step each replica has as many tokens; iteration: only over all
+    steps together, so that a step waits for the replica with the longest sequences in it"""
+    kept: Share = 1.0
+    """share of the sequences that are done on which the trainer trains: dynamic sampling drops
+    groups of which all are right, or all wrong (DAPO, arXiv:2503.14476, section 3.2)"""
+    prepare: Seconds = 0.0
+    """time of the host for each sequence that is trained on, while GPUs wait: padding, sorting,
+    copies to the trainer's processes"""
     rewards: Duration = 0.0
     """from the last request to its reward, which all wait for"""
     asleep: Bytes = 0.0
@@ -50,6 +62,15 @@ class IterationSpec(Spec):
     """from new weights to the first request: caches and graphs again"""
     update: WeightUpdateSpec
     """how new weights reach the engines"""
+
+    @field_validator("stream")
+    @classmethod
+    def _streams_between_nodes(cls, stream: int, info: ValidationInfo) -> int:
+        mode: Mode | None = info.data.get("mode")
+        if stream > 1 and mode is not None and mode != "disaggregated":
+            message = f"sequences do not stream with `mode: {mode}`"
+            raise FieldError("TW186", message, "leave `stream` out, or write `disaggregated`")
+        return stream
 
     @field_validator("rollout_nodes")
     @classmethod

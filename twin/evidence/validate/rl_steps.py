@@ -171,13 +171,21 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
             "global_batch": f"{48 * (row.gpus or 1) * sequence}tok",
             "precision": row.precision,
         },
-        "calibration": recipe.profiles.get(gpu) or load_part("gpus", gpu).spec.calibration,
+        "calibration": _profile(recipe, gpu),
         "rl": _rl(row, asked, recipe, (written, node)),
     }
     habits = over({"memory": {}}, recipe.scenario)
+    if recipe.part:
+        made["software"] = recipe.part
     parts = {"cluster": changed, "model": model_changes(row)}
     edits = {name: part for name, part in parts.items() if part}
     return Expressed(over(habits, made), edits, NO_STACK, ())
+
+
+def _profile(recipe: Recipe, gpu: str) -> str:
+    """The calibration of the trainer's kernels: its recipe's, its software's, or the GPU's own."""
+    own = load_part("software", recipe.part).spec.calibrations if recipe.part else {}
+    return recipe.profiles.get(gpu) or own.get(gpu) or load_part("gpus", gpu).spec.calibration
 
 
 def _cluster(row: PublishedRow, asked: RowIteration) -> tuple[Tree, Tree]:
@@ -259,7 +267,7 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
     tensor = ranks[0] if ranks else recipe.generation
     if requests is None or batch is None or tensor is None:
         raise Unreadable("the row does not say requests, batch and engines")
-    begun = round(requests * (1.0 + asked.stale))
+    begun = round(requests / recipe.kept * (1.0 + asked.stale))
     colocated = asked.mode == "colocated"
     # What the device reserves lies outside of the share that engines take.
     reserve = sum(entry.bytes for entry in node.gpu.reserve)
@@ -271,9 +279,11 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
             "gpus": tensor,
             "tensor": tensor,
             "precision": row.precision,
+            "experts": "cut",
+            "eager": recipe.eager,
+            "software": recipe.serving,
             "two_batches": False,
             "batch": recipe.batch,
-            "step_overhead": "1ms",
             "chunk": "8192tok",
         },
         "requests": begun,
@@ -282,12 +292,16 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
         "iterations": ITERATIONS if asked.stale else 1,
     }
     if asked.stale:
-        rollout["partial"] = {"finished": requests / begun}
+        rollout["partial"] = {"finished": 1.0 / (1.0 + asked.stale)}
     iteration: Tree = {
         "mode": asked.mode,
         "optimizer_steps": max(1, requests // batch),
         # What engines wrote is taken as it is where training does not wait for them.
         "scores": 0 if asked.stale or asked.mode == "disaggregated" else recipe.scores,
+        "balance": recipe.balance,
+        "stream": recipe.stream if asked.mode == "disaggregated" else 1,
+        "kept": recipe.kept,
+        "prepare": recipe.prepare,
         "asleep": kept if colocated else "0B",
         "update": {**weights, "free_memory": "8GiB", "updater": "checkpoint-engine-vllm"},
     }

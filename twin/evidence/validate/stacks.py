@@ -282,8 +282,14 @@ class Recipe(BaseModel):
     """Frameworks, of trainer and engines."""
     sources: tuple[str, ...]
     """How titles of its sources begin."""
+    part: str = ""
+    """The trainer's software in the catalog."""
+    serving: str
+    """The engines' software in the catalog."""
+    eager: bool = False
+    """Engines without CUDA graphs."""
     profiles: dict[str, str]
-    """The calibration of each GPU."""
+    """The calibration of each GPU, where not that of the trainer's software."""
     assumed: tuple[str, ...]
     """What no recipe says, in words."""
     prompt: int
@@ -298,6 +304,14 @@ class Recipe(BaseModel):
     """Share of a device that colocated engines leave alone."""
     scores: int
     """Passes forward before training."""
+    balance: Literal["steps", "iteration"] = "steps"
+    """Over what sequences are dealt evenly to replicas."""
+    stream: int = 1
+    """Parts in which what engines write goes to the trainer."""
+    prepare: str = "0s"
+    """Of the host for each sequence between rollouts and training."""
+    kept: float = 1.0
+    """Share of what is written that is trained on."""
     requests: int | None = None
     """Of an iteration, as `mean`."""
     train_batch: int | None = None
@@ -321,7 +335,8 @@ class Recipe(BaseModel):
     def of(self, row: PublishedRow) -> Recipe:
         """The recipe of a row's own model and words."""
         mine = [self.models.get(row.model, {})]
-        mine += [more for word, more in self.words.items() if word in row.words]
+        told = f"{row.words} {row.metrics.get('algorithm', '')}".lower()
+        mine += [more for word, more in self.words.items() if word in told]
         found = self.model_dump()
         for more in mine:
             found = over(found, more)

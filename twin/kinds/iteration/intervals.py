@@ -66,7 +66,7 @@ def _mean(plan: IterationPlan, rounds: tuple[Round, ...], found: Factors, end: i
         parts["rollout"] *= found.rollout[end]
         parts["score"] *= found.train[end]
         parts["train"] *= found.train[end]
-        total += length_of(plan.spec.mode, parts)
+        total += length_of(plan.spec.mode, parts, one.early_ns)
     return total / 1e9 / len(rounds)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from twin.errors import Problem, ScenarioError
 from twin.kinds.iteration.plan import cache_tokens
-from twin.kinds.iteration.training import batch, padded, trained
+from twin.kinds.iteration.training import at_once, batch, each_step, padded, trained
 from twin.kinds.iteration.types import (
     CAUSES,
     WORKS,
@@ -34,7 +34,7 @@ from twin.kinds.weight_update.lower import lower
 from twin.kinds.weight_update.simulate import simulate as simulate_update
 
 NEXT: Final = "one_step_off"
-LEARNING: Final[tuple[Phase, ...]] = ("sleep", "load", "score", "train", "unload")
+LEARNING: Final[tuple[Phase, ...]] = ("prepare", "sleep", "load", "score", "train", "unload")
 """What follows the rewards, in turn. Engines that have GPUs of their own stay awake."""
 
 Parts = Mapping[Phase, int]
@@ -78,12 +78,16 @@ def _parts(
         raise ScenarioError(
             plan.scenario.locate([Problem("TW189", "train.sequence", message, fix)])
         )
-    made = _batch(plan, one.lengths, capacity)
-    took = trained(plan.trainer, made, scored=spec.scores > 0)
+    lengths = _kept(one.lengths, spec.kept)
+    made = _batch(plan, lengths, capacity)
+    # Passes forward know no optimizer steps: what is dealt at once is even there.
+    scored = made if spec.balance == "steps" else _batch(plan, lengths, capacity, scored=True)
+    took = trained(plan.trainer, made, scored if spec.scores else None)
     moved = plan.switch.ns if plan.colocated else 0
     return {
         "rollout": one.length_ns,
         "rewards": round(1e9 * spec.rewards),
+        "prepare": round(1e9 * spec.prepare * made.sequences),
         "sleep": round(1e9 * spec.sleep) if plan.colocated else 0,
         "load": moved,
         "score": spec.scores * took.score_ns,
@@ -94,38 +98,62 @@ def _parts(
     }, made
 
 
-def _batch(plan: IterationPlan, lengths: Sequence[int], capacity: int) -> Batch:
-    """Micro-batches by tokens, or by sequences."""
-    replicas, steps = plan.trainer.mesh.data, plan.spec.optimizer_steps
+def _batch(
+    plan: IterationPlan, lengths: Sequence[int], capacity: int, *, scored: bool = False
+) -> Batch:
+    """Micro-batches by tokens, or by sequences; `scored`: of passes forward."""
+    deal = at_once if plan.spec.balance == "iteration" else each_step
+    steps = 1 if scored else plan.spec.optimizer_steps
+    shares = deal(lengths, plan.trainer.mesh.data, steps)
     if plan.spec.batching == "packed":
-        return batch(lengths, capacity, replicas, steps)
+        return batch(lengths, capacity, shares)
     size = plan.trainer.scenario.parallel.micro_batch
-    return batch(lengths, size, replicas, steps, padded)
+    return batch(lengths, size, shares, padded)
 
 
-def length_of(mode: str, parts: Mapping[Phase, float]) -> float:
-    """How long an iteration of such parts takes."""
+def _kept(lengths: Sequence[int], share: float) -> Sequence[int]:
+    """Every so many-th of the sequences: what is dropped is so whatever its length."""
+    count = max(1, round(share * len(lengths))) if lengths else 0
+    return [lengths[at * len(lengths) // count] for at in range(count)]
+
+
+def length_of(mode: str, parts: Mapping[Phase, float], early: float = 0.0) -> float:
+    """How long an iteration of such parts takes, whose trainer begins so much before the last
+    rollout ends."""
     rolled = parts["rollout"] + parts["rewards"]
     learnt = sum(parts[phase] for phase in LEARNING)
-    both = max(rolled, learnt) if mode == NEXT else rolled + learnt
-    return both + parts["update"] + parts["wake"]
+    begin = 0.0 if mode == NEXT else max(0.0, rolled - early)
+    return max(rolled, begin + learnt) + parts["update"] + parts["wake"]
+
+
+def _early(plan: IterationPlan, parts: Parts, one: RolloutIteration) -> int:
+    """Nanoseconds by which a trainer that takes sequences in parts is at work before the last of
+    them is done: each part is trained on once it is there and the trainer is free."""
+    parted, rolled = plan.spec.stream, parts["rollout"] + parts["rewards"]
+    learnt = sum(parts[phase] for phase in LEARNING)
+    end = 0
+    for at in range(1, parted + 1):
+        done = (one.at(at / parted) or 0) + parts["rewards"]
+        end = max(end, done if at < parted else rolled) + learnt // parted
+    return max(0, rolled + learnt - end) if parted > 1 else 0
 
 
 def _round(
     plan: IterationPlan, parts: dict[Phase, int], one: RolloutIteration, own: Batch
 ) -> Round:
-    spans = _spans(plan, parts)
+    early = _early(plan, parts, one)
+    spans = _spans(plan, parts, early)
     length = max(span.end_ns for span in spans)
     books = _Books(plan, parts, length)
     books.rollouts(one)
     books.turns()
-    found = Round(spans, length, parts, books.busy, books.idle, own)
+    found = Round(spans, length, parts, books.busy, books.idle, own, early)
     whole = sum(found.busy_ns.values()) + sum(found.idle_ns.values())
     assert whole == plan.gpus * length, "all GPUs are somewhere all of the time"
     return found
 
 
-def _spans(plan: IterationPlan, parts: Parts) -> tuple[Span, ...]:
+def _spans(plan: IterationPlan, parts: Parts, early: int) -> tuple[Span, ...]:
     """The phases that take time, in the order of time."""
     found: list[Span] = []
     colocated = plan.colocated
@@ -140,7 +168,7 @@ def _spans(plan: IterationPlan, parts: Parts) -> tuple[Span, ...]:
     engines: Side = "all" if colocated else "engines"
     trainers: Side = "all" if colocated else "trainers"
     rolled = add(("rollout", "rewards"), engines, plan.rollout_gpus, 0)
-    begin = 0 if plan.spec.mode == NEXT else rolled
+    begin = 0 if plan.spec.mode == NEXT else rolled - early
     learnt = add(LEARNING, trainers, plan.train_gpus, begin)
     over = add(("update", "wake"), "all", plan.gpus, max(rolled, learnt))
     if not found:
@@ -182,6 +210,7 @@ class _Books:
         self.idle["weights"] += plan.gpus * parts["update"]
         moved = sum(parts[phase] for phase in ("sleep", "load", "unload", "wake"))
         self.idle["switch"] += plan.gpus * moved
+        self.idle["prepare"] += plan.train_gpus * parts["prepare"]
         rolled = parts["rollout"] + parts["rewards"]
         if plan.colocated:
             self.idle["rewards"] += plan.gpus * parts["rewards"]
@@ -189,8 +218,9 @@ class _Books:
         shared = self.length - parts["update"] - parts["wake"]
         self.idle["rewards"] += plan.rollout_gpus * parts["rewards"]
         self.idle["awaiting_training"] += plan.rollout_gpus * (shared - rolled)
-        waited = shared - learnt
+        waited = shared - learnt - parts["prepare"]
         if plan.spec.mode != NEXT:
-            self.idle["rewards"] += plan.train_gpus * parts["rewards"]
-            waited -= parts["rewards"]
+            rewards = min(waited, parts["rewards"])
+            self.idle["rewards"] += plan.train_gpus * rewards
+            waited -= rewards
         self.idle["awaiting_rollouts"] += plan.train_gpus * waited

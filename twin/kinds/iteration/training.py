@@ -22,11 +22,13 @@ socket through its memory, those of a PCIe switch through its way up.
 Sequences of many lengths to micro-batches.
 
 The sequences of an optimizer step are dealt out to replicas, the longest first, each to the one
-with fewest tokens. A replica packs its own whole into micro-batches of so many tokens at most, the
-longest first, each into the fullest that has room (best fit decreasing: at most 11/9 of the fewest
-bins, Johnson 1974); attention stays inside of each sequence. Every replica has as many
-micro-batches as the one with most: what is missing is empty. The replica with most attention
-decides, so a token's mean reach there, sum(n^2) / sum(n), is what the step is played with.
+with fewest tokens; or those of all steps at once, so that every step waits for the replica with the
+longest of its own in it. A replica packs its own whole into micro-batches of so many tokens at
+most, the longest first, each into the fullest that has room (best fit decreasing: at most 11/9 of
+the fewest bins, Johnson 1974); attention stays inside of each sequence. Every replica has as many
+micro-batches as the one with most: what is missing is empty. In each step the replica with most
+tokens decides, so the mean reach of a token there, sum(n^2) / sum(n), is what steps are played
+with.
 
 Padded instead, a replica's sequences go by length into micro-batches of so many sequences, all as
 long as the longest of theirs; what fills them up is computed like the rest."""
@@ -62,14 +64,14 @@ class Trained:
     score_ns: int
 
 
-def trained(trainer: Plan, batch: Batch, *, scored: bool) -> Trained:
-    """What the trainer takes for a batch; `scored`: it also runs forward only."""
+def trained(trainer: Plan, batch: Batch, scored: Batch | None) -> Trained:
+    """What the trainer takes for a batch; `scored`: the one that it runs forward only."""
     steps: dict[int, float] = {}
     for count in set(batch.steps):
         steps[count] = between(batch, lambda n, c=count: _step_ns(trainer, batch, c, n))
     score = 0.0
-    if scored and batch.steps:
-        score = between(batch, lambda n: _forward_ns(trainer, batch, sum(batch.steps), n))
+    if scored is not None and scored.steps:
+        score = between(scored, lambda n: _forward_ns(trainer, scored, sum(scored.steps), n))
     return Trained(round(sum(steps[count] for count in batch.steps)), round(score))
 
 
@@ -182,22 +184,21 @@ sequences (`padded`)."""
 
 
 def batch(
-    lengths: Sequence[int], most: int, replicas: int, steps: int, cut: Cut | None = None
+    lengths: Sequence[int],
+    most: int,
+    shares: Sequence[Sequence[Sequence[int]]],
+    cut: Cut | None = None,
 ) -> Batch:
-    """The micro-batches of sequences of such lengths, in order, over so many optimizer steps. A
-    micro-batch has at most so many tokens, or what else `cut` counts."""
+    """The micro-batches of sequences of such lengths in their `shares`: of each optimizer step,
+    those of every replica. A micro-batch has at most so many tokens, or what else `cut` counts."""
     cut = cut or packed
-    ends = [round(at * len(lengths) / steps) for at in range(steps + 1)]
-    counts: list[int] = []
-    own: list[list[Bin]] = [[] for _ in range(replicas)]
-    for begin, end in pairwise(ends):
-        made = [cut(share, most) for share in dealt(lengths[begin:end], replicas)]
-        counts.append(max(map(len, made)))
-        own = [bins + further for bins, further in zip(own, made, strict=True)]
-    sums = [(sum(one.squares for one in bins), sum(one.tokens for one in bins)) for bins in own]
-    squares, tokens = max(sums)
+    made = [[cut(share, most) for share in step] for step in shares]
+    counts = [max(map(len, step)) for step in made]
+    replicas = len(made[0]) if made else 1
+    heaviest = [max(map(_weight, step)) for step in made]
+    tokens, squares = (sum(one[at] for one in heaviest) for at in (0, 1))
     trained, whole = sum(lengths), sum(counts)
-    rooms = [one.room for bins in own for one in bins]
+    rooms = [one.room for step in made for bins in step for one in bins]
     return Batch(
         sequences=len(lengths),
         trained=trained,
@@ -206,6 +207,35 @@ def batch(
         reach=squares / tokens if tokens else 0.0,
         filled=trained / (whole * replicas * mean(rooms)) if rooms else 0.0,
     )
+
+
+def _weight(bins: Sequence[Bin]) -> tuple[int, int]:
+    """Tokens of a replica, and the sum of their squares: others wait for the one with most."""
+    return sum(one.tokens for one in bins), sum(one.squares for one in bins)
+
+
+def each_step(lengths: Sequence[int], replicas: int, steps: int) -> list[list[list[int]]]:
+    """The sequences of every optimizer step, in order, dealt to replicas step by step."""
+    ends = [round(at * len(lengths) / steps) for at in range(steps + 1)]
+    return [dealt(lengths[begin:end], replicas) for begin, end in pairwise(ends)]
+
+
+def at_once(lengths: Sequence[int], replicas: int, steps: int) -> list[list[list[int]]]:
+    """All sequences dealt to replicas at once, as many to each; then each replica takes its own
+    in order, as many in every step, whatever others have in that step (verl, `balance_batch`)."""
+    order = sorted(range(len(lengths)), key=lambda at: -lengths[at])
+    own: list[list[int]] = [[] for _ in range(replicas)]
+    for begin in range(0, len(order), replicas):
+        loads = sorted(range(replicas), key=lambda one: sum(lengths[at] for at in own[one]))
+        for one, at in zip(loads, order[begin : begin + replicas], strict=False):
+            own[one].append(at)
+    found: list[list[list[int]]] = []
+    for step in range(steps):
+        parts = (
+            (sorted(one), len(one) * step // steps, len(one) * (step + 1) // steps) for one in own
+        )
+        found.append([[lengths[at] for at in one[begin:end]] for one, begin, end in parts])
+    return found
 
 
 def packed(lengths: Sequence[int], capacity: int) -> list[Bin]:

@@ -20,8 +20,20 @@ from twin.spec.rollout import RolloutSpec
 NAME: Final = "rl_iteration"
 """Of the kind that these nouns are of."""
 
-Phase = Literal["rollout", "rewards", "sleep", "load", "score", "train", "unload", "update", "wake"]
-"""What happens: requests are written; the last one's reward is waited for; engines give their
+Phase = Literal[
+    "rollout",
+    "rewards",
+    "prepare",
+    "sleep",
+    "load",
+    "score",
+    "train",
+    "unload",
+    "update",
+    "wake",
+]
+"""What happens: requests are written; the last one's reward is waited for; the host makes a batch
+of what was written; engines give their
 memory back; the trainer's states come from the host; log-probabilities; optimizer steps; states go
 to the host; new weights come to the engines; engines make room for caches."""
 PHASES: Final[dict[Phase, str]] = table(__name__, "PHASES")
@@ -35,6 +47,7 @@ Cause = Literal[
     "tail",
     "sandbox",
     "rewards",
+    "prepare",
     "switch",
     "weights",
     "awaiting_training",
@@ -157,6 +170,8 @@ class Round:
     busy_ns: Mapping[Work, int]
     idle_ns: Mapping[Cause, int]
     batch: Batch
+    early_ns: int = 0
+    """By which trainers are at work before the last rollout ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from simpy import Environment, Event
 
 from twin.arch.remembered import remembered
 from twin.inference.engine import Engine
+from twin.inference.host import sequence_seconds
 from twin.inference.seconds import decode_pass, prefill_pass
 from twin.kinds.rollouts.plan import Spent
 
@@ -286,7 +287,7 @@ def step_table(engine: Engine, most: int) -> StepTable:
         prompts=prompts,
         fresh=fresh,
         per_cached=(attended[1] - attended[0]) / (2 * middle),
-        per_sequence=engine.spec.sequence_overhead,
+        per_sequence=sequence_seconds(engine),
     )
 
 

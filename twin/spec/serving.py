@@ -1,0 +1,44 @@
+"""The software that serves: framework, version, and what its host does for every pass."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from twin.spec.base import Count, Flag, Ratio, Seconds, Spec, Whole
+
+
+class ServingSpec(Spec):
+    """An inference framework. Seconds are those of the CPU of an H100 server."""
+
+    name: str
+    """what reports call the framework"""
+    framework: str
+    """framework, and how it is called"""
+    release: str
+    """of the framework, or the years of it"""
+    step: Seconds
+    """time of the host for each pass: inputs, launch of a graph, tokens back from the device"""
+    sequence: Seconds
+    """the same for each sequence of a pass: scheduling, blocks of the cache, stop conditions"""
+    output: Seconds
+    """text and log-probability of one token of one sequence"""
+    apart: Flag = False
+    """outputs are made by a process of their own, beside the next passes"""
+    ahead: Flag = False
+    """the next pass is scheduled while the kernels of this one run"""
+    launch: Seconds
+    """one kernel that no CUDA graph launches"""
+    graphs: Whole = 0
+    """most sequences of a pass that runs as a CUDA graph; 0: every kernel is launched by itself"""
+    sampling_bytes: Ratio
+    """bytes of the device's memory for each logit: casts, softmax, noise, log-probabilities"""
+    sampling_kernels: Count
+    """kernels from logits to tokens"""
+    calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
+    """calibrations of its kernels by GPU; of others the GPU's own is taken"""
+
+    def __hash__(self) -> int:
+        """Of what tells stacks apart: engines are remembered by it, and a table has no hash."""
+        return hash((self.name, self.step, self.sequence, self.output, self.launch))
