@@ -119,9 +119,9 @@ class TrainSpec(Spec):
     fp8_scaling: Scaling = "block"
     """of fp8: block as in DeepSeek-V3; tensor: one scale per tensor, of the steps before, as in
     Transformer Engine, whose casts are part of the kernels before them, and whose experts get their
-    tokens in bf16; current: of the tensor itself, so that casts are kernels of their own, and
-    experts are cast one by one; mx: of 32 values, as current with one kernel where that has
-    three"""
+    tokens in bf16; current: of the tensor itself, so that casts are kernels of their own, read
+    once more for the maximum, and experts are cast one by one; mx: of 32 values, cast by kernels of
+    their own along both sides"""
     gradients: Literal["fp32", "bf16"] = "fp32"
     """numbers in which gradients are kept over micro-batches and reduced over ranks"""
     attention_kernel: Literal["flash", "unfused"] = "flash"

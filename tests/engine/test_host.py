@@ -174,3 +174,14 @@ def test_what_is_replayed_from_a_graph_costs_the_host_nothing() -> None:
     graphed = software.model_copy(update={"graphed": ("router",)})
     assert HostCosts(calibration, graphed).op(router, "forward") == 0.0
     assert HostCosts(calibration, graphed).op(replace(router, name="qkv"), "forward") > 50e-6
+    whole = HostCosts(calibration, software.model_copy(update={"graphed": ("all",)}))
+    assert whole.op(replace(router, name="qkv"), "forward") == whole.exchange("dispatch") == 0.0
+
+
+def test_a_cast_of_experts_costs_the_host_a_launch_per_kernel() -> None:
+    software = load_part("software", "megatron-core-tuned").spec.host
+    assert software is not None
+    host = HostCosts(load_part("calibrations", "h100-nemo").spec, software)
+    cast = Op("experts_cast", "cast", Work(0.0, 0.0, 32), Work())
+    items = software.items
+    assert host.op(cast, "forward") == pytest.approx(items["fp8_cast"] + 32 * items["fp8_launch"])

@@ -27,15 +27,19 @@ there; the difference is 1 % of the pair's 129 ms. An input that two layers shar
 of them here.
 
 With scales that turning leaves as they are (`Shape.per_tensor`; Transformer Engine's recipes,
-`te.common.recipe`) one cast writes a tensor whole and turned, and nothing is turned later. `tensor`
-is delayed scaling: one scale per tensor, known before a kernel ends, so that norms and activations
-write FP8 themselves: as many bytes as in bf16, and no kernel. What attention writes, the gradients
-of outputs, and what goes into experts (tokens in bf16, through the all-to-all) are cast by one
-kernel. Where the scale is that of the tensor itself (`current`), a norm or an activation writes
-bf16 and the cast is apart: three kernels for the maximum, the scale, and the numbers; of experts as
-many for each one. With a scale per 32 values (`mx`) it is one kernel, and one per expert. Reading a
-tensor once more for its maximum is left out: norms find it on their way, casts of experts do not,
-so that `current` is a little too fast there.
+`te.common.recipe`) one cast writes a tensor whole and turned, and nothing is turned later; where
+the tensor cores read any layout (`Shape.any_layout`, Blackwell) it writes it once. `tensor` is
+delayed scaling: one scale per tensor, known before a kernel ends, so that norms write FP8
+themselves: as many bytes as in bf16, and no kernel. What activations write (Megatron-LM's are
+kernels of its own) and attention, the gradients of outputs, and what goes into experts (tokens in
+bf16, through the all-to-all) are cast by one kernel.
+
+`current`: the scale is that of the tensor itself, so a norm or an activation writes bf16 and the
+cast is apart: four kernels clear the maximum, find it (which reads the tensor once more), make the
+scale, and write the numbers (`Float8CurrentScalingQuantizer::quantize_impl`). A norm finds the
+maximum on its way, so that two are left; of experts there are as many for each one. `mx`: a scale
+per 32 values, by one kernel that writes the tensor along both of its sides, one per expert; two
+more put the scales in the order that the tensor cores read (`nvte_swizzle_scaling_factors`).
 
 Activations that wait in FP8 for their backward pass: which, in how many bytes, and the kernels
 that pack and unpack them.
@@ -86,8 +90,11 @@ def row_cut(
     if not (shape.per_tensor and shape.sequence_parallel and shape.tensor > 1):
         return (own, *behind)
     values = sizes[0] * sizes[2]
-    moved = (ELEMENT + FP8) * values / shape.tensor + 2 * FP8 * values
     (turn,) = behind
+    slice_of = (_read(shape) + FP8) * values / shape.tensor
+    if shape.layouts == 1:
+        return (own, replace(turn, backward=replace(turn.backward, bytes=slice_of)))
+    moved = slice_of + 2 * FP8 * values
     work = replace(turn.backward, bytes=moved, kernels=turn.backward.kernels + 1)
     return (own, replace(turn, backward=work))
 
@@ -98,10 +105,9 @@ def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tup
     if matmul.precision == "bf16":
         return ()
     inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
-    cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
     if shape.per_tensor:
-        kernels = _kernels(matmul.groups, shape)
-        return (Op(f"{name}_turn", "cast", Work(), replace(cast, kernels=kernels)),)
+        return (Op(f"{name}_turn", "cast", Work(), _casting(outputs, shape, matmul.groups)),)
+    cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
     turned = inputs + outputs if arrives else inputs
     weight = Work(0.0, 2 * FP8 * turned, 2 if arrives else 1)
     return (Op(f"{name}_turn", "cast", Work(), Work() if arrives else cast, weight),)
@@ -115,7 +121,8 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     if shape.scaling in ("current", "mx"):
         return _quantised(made, shape)
     if shape.per_tensor:
-        return (replace(made, saved=made.saved * FP8 / ELEMENT),)
+        known = replace(made, saved=made.saved * FP8 / ELEMENT)
+        return (known,) if made.kind == "norm" else _quantised(made, shape)
     values = made.output / ELEMENT
     forward = Work(0.0, (ELEMENT + FP8) * values, 1)
     kept = 0.0 if keep else made.saved * FP8 / ELEMENT
@@ -133,15 +140,36 @@ def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
 
 
 def _quantised(made: Op, shape: Shape, experts: int = 1) -> tuple[Op, ...]:
-    (own,) = arrived(made.name, made.output / ELEMENT, shape, experts)
+    values = made.output / ELEMENT
+    (own,) = arrived(made.name, values, shape, experts)
+    if made.kind == "norm" and shape.scaling == "current":
+        known = Work(0.0, (ELEMENT + shape.layouts * FP8) * values, _MAXIMUM_KNOWN)
+        own = replace(own, forward=known)
     return (replace(made, saved=0.0), replace(own, saved=made.saved * FP8 / ELEMENT))
+
+
+_MAXIMUM_KNOWN: Final = 2
+"""Kernels of a cast whose maximum is known: the scale, the numbers."""
+_SWIZZLES: Final = 2
+"""Kernels that put the scales of `mx` in order, one along each side of the tensors."""
 
 
 def _kernels(experts: int, shape: Shape) -> int:
     """Kernels of a cast: Transformer Engine has one for several tensors whose scales are known
-    (`nvte_multi_cast_transpose`); otherwise a loop finds, for each, its maximum, the scale, and the
-    numbers (`multi_tensor_quantize_impl`)."""
-    return {"tensor": 1, "mx": experts, "current": 3 * experts}.get(shape.scaling, 1)
+    (`nvte_multi_cast_transpose`); otherwise a loop casts each (`multi_tensor_quantize_impl`)."""
+    each = {"mx": experts + _SWIZZLES, "current": (2 + _MAXIMUM_KNOWN) * experts}
+    return each.get(shape.scaling, 1)
+
+
+def _read(shape: Shape) -> int:
+    """Bytes of a bf16 value that a cast reads, once more for a maximum that is not known."""
+    return 2 * ELEMENT if shape.scaling == "current" else ELEMENT
+
+
+def _casting(values: float, shape: Shape, experts: int = 1) -> Work:
+    """A cast with scales that turning leaves as they are."""
+    moved = (_read(shape) + shape.layouts * FP8) * values
+    return Work(0.0, moved, _kernels(experts, shape))
 
 
 def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[Op, ...]:
@@ -149,8 +177,8 @@ def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[O
     they come in FP8, or are multiplied in bf16."""
     if not shape.per_tensor:
         return ()
-    made = Work(0.0, (ELEMENT + 2 * FP8) * values, _kernels(experts, shape))
-    return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=2 * FP8 * values),)
+    made, output = _casting(values, shape, experts), shape.layouts * FP8 * values
+    return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=output),)
 
 
 def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False) -> tuple[Op, ...]:

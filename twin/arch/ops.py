@@ -155,6 +155,8 @@ class Shape:
     overlap_shared: bool = True
     scaling: Scaling = "block"
     """What shares a scale of FP8."""
+    any_layout: bool = False
+    """Products read FP8 with one scale per tensor in any layout, so that nothing is turned."""
     cross_entropy: CrossEntropy = "fused"
     lora: LoraSpec | None = None
     """Adapters; None: all weights are trained."""
@@ -167,6 +169,12 @@ class Shape:
     def per_tensor(self) -> bool:
         """Whether products take FP8 with one scale per tensor."""
         return self.precision == "fp8" and self.scaling != "block"
+
+    @property
+    def layouts(self) -> int:
+        """How often a cast writes what two products read: whole and turned, or once. Scales of 32
+        values are along the inner sum of each product, so that `mx` is always written twice."""
+        return 1 if self.any_layout and self.scaling in ("tensor", "current") else 2
 
     @property
     def tokens(self) -> int:

@@ -72,15 +72,15 @@ class HostCosts:
             if self.casts_in_calls and op.kind == "cast":
                 kernels = self._looped(kernels) - 1.0
             return kernels * self.calibration.dispatch
-        if self._graphed(op):
+        if self._graphed(op.name, op.kind):
             return 0.0
         own = self._operation(op)
         if own is None:
             each = self.software.call if part == "forward" else self.software.gradient
             return self.slowness * each * work.kernels
         if part == "forward":
-            return self._seconds(own.forward, own.each_forward, op)
-        whole = self._seconds(own.backward, own.each_backward, op)
+            return self._seconds(own.forward, own.each_forward, op, work)
+        whole = self._seconds(own.backward, own.each_backward, op, work)
         return whole / 2 if op.weight.kernels else whole
 
     def run(self, op: Op, part: Part, work: Work) -> Work:
@@ -103,6 +103,8 @@ class HostCosts:
         """Seconds to issue a collective, whole or in pieces that one call launches."""
         if self.software is None:
             return self._looped(pieces) * self.calibration.dispatch
+        if self._graphed(name):
+            return 0.0
         own = self.software.operations.get(name)
         taken = pieces * self.software.collective
         if own is not None:
@@ -138,9 +140,9 @@ class HostCosts:
         )
         return self.slowness * own
 
-    def _graphed(self, op: Op) -> bool:
+    def _graphed(self, *names: str) -> bool:
         graphed = () if self.software is None else self.software.graphed
-        return op.name in graphed or op.kind in graphed
+        return "all" in graphed or not set(names).isdisjoint(graphed)
 
     def _operation(self, op: Op) -> OperationSpec | None:
         if self.software is None:
@@ -148,9 +150,12 @@ class HostCosts:
         known = self.software.operations
         return known.get(op.name) or known.get(op.kind)
 
-    def _seconds(self, own: Mapping[str, float], each: Mapping[str, float], op: Op) -> float:
+    def _seconds(
+        self, own: Mapping[str, float], each: Mapping[str, float], op: Op, work: Work
+    ) -> float:
         product = op.forward.product
-        groups = 1 if product is None else product.groups
+        alone = work.kernels if op.kind == "cast" else 1
+        groups = alone if product is None else product.groups
         return self.slowness * (self._items(own) + groups * self._items(each))
 
     def _items(self, counts: Mapping[str, float]) -> float:

@@ -104,6 +104,7 @@ def shape_of(scenario: Scenario) -> Shape:
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,
         scaling=train.fp8_scaling,
+        any_layout=scenario.cluster.node.gpu.fp8_any_layout,
         cross_entropy=train.cross_entropy,
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",

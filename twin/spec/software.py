@@ -23,7 +23,7 @@ class OperationSpec(Spec):
     backward: Items
     """items for its gradients: nodes of autograd, hooks"""
     each_forward: Items
-    """items forward for each expert of the rank"""
+    """items forward for each expert of the rank; of a cast, for each of its kernels"""
     each_backward: Items
     """the same for its gradients"""
     forward_kernels: Calls | None = None
@@ -84,8 +84,9 @@ class HostThreadSpec(Spec):
     come to the host before a variable all-to-all), dispatch; and messages: the host waits for each
     message between stages"""
     graphed: tuple[str, ...] = ()
-    """operations, by name or kind, that are replayed from a CUDA graph: they cost the host nothing.
-    The replay itself, about 15 us for each graph, is left out"""
+    """operations, by name or kind, and exchanges that are replayed from CUDA graphs, so that they
+    cost the host nothing; all: every one in a layer. The replay itself, about 15 us for each graph,
+    is left out"""
 
 
 class SoftwareSpec(Spec):
