@@ -128,7 +128,8 @@ class TrainSpec(Spec):
     """unfused: scores and softmax go through device memory, as before fused kernels"""
     cross_entropy: CrossEntropy = "fused"
     """the loss on the logits: fused as in Megatron-LM, in place on an fp32 copy; eager as PyTorch's
-    kernels, one after the other on fp32; compiled into one kernel each way that reads bf16;
+    kernels, one after the other on fp32; eager_held: so in a loop that holds the fp32 logits until
+    the backward pass is over; compiled into one kernel each way that reads bf16;
     chunked: a part of the vocabulary at a time, whose logits are made again for the backward
     pass"""
     expert_weights: Literal["inside", "outputs"] = "inside"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -291,20 +292,36 @@ def test_context_ranks_share_states_as_data_ranks_do() -> None:
 
 
 def test_what_zero_shards_is_whole_for_two_layers() -> None:
-    """Layers of 100, 300 and 50 weights: gradients of two of 300 at 4 bytes under ZeRO-2, and
-    parameters of as many at 2 bytes under ZeRO-3; all 450 if they stay after the forward."""
-    layers = [block(weights=Weights(tensor=count)) for count in (100, 300, 50)]
-    chunks = chunks_of([layers], 1)
+    """Layers of 100, 300, 50 and 950 weights over 16 ranks: beside the shards, gradients of what
+    the other ranks have of 1,400, since two of 950 are more, at 4 bytes under ZeRO-2; parameters of
+    as many at 2 bytes under ZeRO-3. Of layers of 100, two are whole."""
+    layers = [block(weights=Weights(tensor=count)) for count in (100, 300, 50, 950)]
+    others = 1400 * 15 / 16
 
-    def whole(**parallel: object) -> float:
+    def whole(most: int = 2, sizes: Sequence[Layer] = layers, **parallel: object) -> float:
         case = scenario(parallel=dict(parallel))
-        return unsharded(case, lay_out(case), chunks)
+        return unsharded(case, lay_out(case), chunks_of([list(sizes)], 1), most)
 
     assert whole(zero=1) == 0
-    assert whole(zero=2) == 4 * 450
-    assert whole(zero=3) == 4 * 450 + 2 * 600
-    assert whole(zero=3, reshard_after_forward=False) == 4 * 450 + 2 * 450
+    assert whole(zero=2) == 4 * others
+    assert whole(zero=3) == (4 + 2) * others
+    assert whole(zero=3, reshard_after_forward=False) == (4 + 2) * others
     assert whole(zero=3, tensor=4, pipeline=4) == 0
+    alike = [layers[0]] * 8
+    assert whole(sizes=alike, zero=2) == 4 * 200
+    assert whole(4, alike, zero=2) == 4 * 400
+    assert whole(4, alike[:4], zero=2) == 4 * 400 * 15 / 16
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_sharding_more_never_takes_more_memory(pairs: bool) -> None:
+    """Few layers on many ranks: what a stage has whole is all that it has."""
+    changes = "cluster.nodes=128", f"parallel.schedule.overlap_all_to_all={str(pairs).lower()}"
+    peaks = [
+        plan(load("kimi-k2-256xh800", [*changes, f"parallel.zero={zero}"])).memory.peak.peak_bytes
+        for zero in (0, 1, 2, 3)
+    ]
+    assert peaks == pytest.approx(sorted(peaks, reverse=True))
 
 
 def test_context_ranks_hold_keys_and_values_of_all_and_a_part_of_the_rest() -> None:

@@ -1,6 +1,6 @@
 """Cross-entropy on the logits, from the projection to the vocabulary to the loss and back.
 
-Four ways, which differ in the tensors that exist. With L logits on a rank, in bytes:
+Five ways, which differ in the tensors that exist. With L logits on a rank, in bytes:
 
 - `fused` (Megatron-LM, `fused_cross_entropy.py`): bf16 logits (2 L) are cast to an fp32 copy (4 L)
   on which all happens in place: maximum, exponential and sum, softmax. The softmax is kept, 4 L
@@ -12,6 +12,8 @@ Four ways, which differ in the tensors that exist. With L logits on a rank, in b
   of its input (4 L), and from it the bf16 one (2 L). Fullest: 12 L, before the first two go. Over
   tensor ranks (`loss_parallel`) the gradient is made by four kernels, with the exponential and a
   sum beside it: 16 L. PyTorch's softmax reads rows that fit no SM three times.
+- `eager_held`: the same in a training loop that has a variable for the fp32 copy until the backward
+  pass is over (prime-rl's `sft/train.py` of January 2026: `out`). Fullest: 16 L.
 - `compiled` (torch.compile on the same function): bf16 logits are kept (2 L); one kernel reads them
   twice for maximum and sum, one writes the bf16 gradient (2 L). Fullest: 4 L.
 - `chunked` (prime-rl's fused head, `lm_head.py`): projection and loss of 2,048 entries of the
@@ -40,6 +42,8 @@ def head_and_loss(shape: Shape, hidden: int, vocab: int) -> tuple[Item, ...]:
             return (linear("head", product), *_fused(shape, logits))
         case "eager":
             return (linear("head", product), *_eager(shape, logits))
+        case "eager_held":
+            return (linear("head", product), *_eager(shape, logits, held=True))
         case "compiled":
             return (linear("head", product), *_compiled(shape, logits))
         case "chunked":
@@ -60,9 +64,9 @@ def _fused(shape: Shape, logits: int) -> tuple[Item, ...]:
     )
 
 
-def _eager(shape: Shape, logits: int) -> tuple[Item, ...]:
-    """`loss_log_softmax` keeps its output. `output` of `loss_nll` is what exists backward of the
-    gradient that it makes."""
+def _eager(shape: Shape, logits: int, held: bool = False) -> tuple[Item, ...]:
+    """`loss_log_softmax` keeps its output, and the loop may hold the fp32 copy. `output` of
+    `loss_nll` is what exists backward of the gradient that it makes."""
     single = SINGLE * logits
     cast = Work(0.0, ELEMENT * logits + single, 1)
     if shape.tensor == 1:
@@ -74,7 +78,7 @@ def _eager(shape: Shape, logits: int) -> tuple[Item, ...]:
         # Zeros; exponential; their sum; times the loss's gradient.
         pick, made = Work(0.0, 8 * single, 5), 2 * single
     return (
-        streaming("loss_float", cast, cast, 0.0, single, "loss"),
+        streaming("loss_float", cast, cast, single * held, single, "loss"),
         *_agree("loss_max_reduce", SINGLE * shape.tokens, shape),
         streaming("loss_log_softmax", *softmax, single, single, "loss"),
         *_agree("loss_sum_reduce", 2 * SINGLE * shape.tokens, shape),

@@ -28,7 +28,7 @@ Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 """`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
-CrossEntropy = Literal["fused", "eager", "compiled", "chunked"]
+CrossEntropy = Literal["fused", "eager", "eager_held", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3."""

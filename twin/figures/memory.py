@@ -157,13 +157,24 @@ def peak_memory(
         caption=(
             f"One GPU of stage {memory.peak.stage} during the {memory.peak.peak_moment}: each bar "
             "begins where the one above ends. The line is what the driver exposes; beyond it the "
-            "plan does not fit."
+            f"plan does not fit.{_as_counted(memory)}"
         ),
         figure=cascade(rungs, "GiB on one GPU", theme, [mark]),
         table=tuple(
             {"Part": rung.label, "Takes": rung.text, "Up to here": gibibytes(rung.end * _GIB)}
             for rung in rungs
         ),
+    )
+
+
+def _as_counted(memory: MemoryReport) -> str:
+    """What PyTorch and the driver would print, in a sentence."""
+    device = memory.device
+    if device is None:
+        return ""
+    return (
+        f" PyTorch prints {gibibytes(device.allocated)} allocated and "
+        f"{gibibytes(device.reserved)} reserved, nvidia-smi {gibibytes(device.in_use)} in use."
     )
 
 

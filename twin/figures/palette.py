@@ -46,6 +46,8 @@ Meaning = Literal[
     "activations",
     "logits",
     "working_set",
+    "gradient_stand_ins",
+    "user_buffers",
     "reserve",
     "free",
     "ideal",
@@ -91,6 +93,8 @@ _FILL: dict[Meaning, tuple[str, str]] = {
     "activations": (_BLUE, ""),
     "logits": (_BLUE, "."),
     "working_set": (_GREY, ""),
+    "gradient_stand_ins": (_GREEN, "/"),
+    "user_buffers": (_ORANGE, "/"),
     "reserve": (_GREY, "/"),
     "free": (_SKY, "."),
     # The waterfall from speed of light: what is achieved is solid, what kernels lose is hatched.

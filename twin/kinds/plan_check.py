@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from twin.kinds.base import Check
+from twin.planning.replay import device_memory
 from twin.planning.types import Plan
 from twin.reports import fitting, memory_report
 from twin.reports.cost import check_data
@@ -26,7 +27,7 @@ def plan_check(
     scenario, memory = planned.scenario, planned.memory
     check_data(scenario)
     near = nearest(scenario) if nearest and not memory.fits else ()
-    report = memory_report(memory)
+    report = memory_report(memory, device_memory(planned))
     known = {
         FITS: memory.fits,
         "peak_device_bytes": memory.peak.peak_bytes,

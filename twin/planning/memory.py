@@ -54,15 +54,12 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
     orders = columns_of(schedule, *shape, enough_microbatches(schedule, *shape, microbatches))
     needs = footprints(scenario.memory, chunks)
-    held = _standing(scenario, mesh, chunks)
+    held = _standing(scenario, mesh, chunks, [bool(own.paired.any()) for own in orders])
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
-        device, host = held[stage]
-        at_once = 2 if actions.paired.any() else 1
-        device = device | {"data_buffers": at_once * device["data_buffers"]}
         walked = walk_columns(actions, needs, offload="activations" in scenario.memory.offload)
         peak = in_whole_step(walked, stage, scenario, microbatches)
-        stages.append(_stage(stage, (device, host), peak, walked))
+        stages.append(_stage(stage, held[stage], peak, walked))
     gpu = scenario.cluster.node.gpu
     reserve: dict[str, float] = {}
     for entry in gpu.reserve:
@@ -131,10 +128,11 @@ def moment(action: Action) -> str:
 
 
 def _standing(
-    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]
+    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], paired: Sequence[bool]
 ) -> list[tuple[dict[str, float], dict[str, float]]]:
     """What stands all the time on one rank of every stage, on the device and on the host; stages
-    whose chunks hold the same layers have the same."""
+    whose chunks hold the same layers have the same. `paired`: whether a stage runs two passes at
+    once."""
     message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
     made: dict[object, tuple[dict[str, float], dict[str, float]]] = {}
     found: list[tuple[dict[str, float], dict[str, float]]] = []
@@ -143,13 +141,15 @@ def _standing(
         # Layers of one kind are one shared object.
         held = tuple((tuple(map(id, chunk.layers)), chunk.weights, chunk.frozen) for chunk in own)
         ends = own[0].index == 0, own[-1].index == len(chunks) - 1
-        if (key := (held, ends)) not in made:
+        if (key := (held, ends, paired[stage])) not in made:
             device, host = states(scenario, mesh, own)
             device |= buffers(own, len(chunks), message)
             # PyTorch's own pieces go through one workspace, which its allocator does not count.
             if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
-                device["tensor_buffers"] = max(device["tensor_buffers"], registered(own))
-            device["data_buffers"] = unsharded(scenario, mesh, own)
+                device["user_buffers"] = registered(own)
+            device["data_buffers"] = unsharded(scenario, mesh, own, 4 if paired[stage] else 2)
+            if scenario.software is not None and scenario.software.gradient_stand_ins:
+                device["gradient_stand_ins"] = stand_ins(own)
             made[key] = device, host
         found.append(made[key])
     return found
@@ -230,32 +230,50 @@ def boundary_bytes(scenario: Scenario) -> float:
     return tokens * scenario.model.hidden * ELEMENT / parallel.tensor
 
 
-def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> float:
-    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage. Gradients (from
-    stage 2 on): of the layer that is computed, and of the one that is being reduced. Parameters
-    (stage 3): of the layer that runs and the next one, or of every layer if they stay after the
-    forward pass. Two of the largest layer is what these take at most. Under torch's `fully_shard`
-    these are the tensors in which parameters arrive, which have a stream and so memory of their
-    own; the rest is beside each layer (`twin.planning.footprint`)."""
-    if scenario.memory.fully_shard:
-        every = [layer.used.total for chunk in chunks for layer in chunk.layers]
-        return 2.0 * PARAMETER_BYTES * max(every, default=0)
-    found = 0.0
+def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], most: int) -> float:
+    """Bytes of what ZeRO has whole for a while in a pass on one rank of a stage, beside its shards.
+    Gradients (from stage 2 on): of the layer that is computed, and of the one that is being
+    reduced. Parameters (stage 3): of the layer that runs and the next one, or of every layer if
+    they stay after the forward pass. `most` of the largest layer is what these take at most: two,
+    or four where two passes run at once; and no more than all layers, of which the shards are a
+    part, because reduce-scatter and all-gather work in place. Under torch's `fully_shard` these are
+    the tensors in which parameters arrive, which have a stream and so memory of their own; the rest
+    is beside each layer (`twin.planning.footprint`)."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
+    if scenario.memory.fully_shard:
+        sizes = [layer.used.total for layer in layers]
+        return PARAMETER_BYTES * min(float(most * max(sizes, default=0)), float(sum(sizes)))
+    learned, used = [one.learned for one in layers], [one.used for one in layers]
+    found = 0.0
     for bucket in (0, 1):
-        sizes = [_by_bucket(layer.learned)[bucket] for layer in layers]
-        if shards(scenario, mesh, 2)[bucket] > 1:
-            found += scenario.train.gradient_bytes * min(2 * max(sizes, default=0), sum(sizes))
-        sizes = [_by_bucket(layer.used)[bucket] for layer in layers]
-        if shards(scenario, mesh, 3)[bucket] > 1:
-            kept = not scenario.parallel.reshard_after_forward
-            found += PARAMETER_BYTES * (sum(sizes) if kept else 2 * max(sizes, default=0))
+        cut = shards(scenario, mesh, 2)[bucket]
+        sizes = [(dense_weights(own), own.expert)[bucket] for own in learned]
+        found += scenario.train.gradient_bytes * _beside_shards(sizes, cut, most)
+        cut = shards(scenario, mesh, 3)[bucket]
+        sizes = [(own.replicated + own.tensor, own.expert)[bucket] for own in used]
+        kept = not scenario.parallel.reshard_after_forward
+        found += PARAMETER_BYTES * _beside_shards(sizes, cut, len(sizes) if kept else most)
     return found
 
 
-def _by_bucket(used: Weights) -> tuple[int, int]:
-    """Dense and expert weights."""
-    return used.replicated + used.tensor, used.expert
+def _beside_shards(sizes: Sequence[int], ranks: int, most: int) -> float:
+    """Of layers of these sizes, so many of the largest, but no more than the other ranks have."""
+    return min(most * max(sizes, default=0), sum(sizes) * (1 - 1 / ranks)) if ranks > 1 else 0.0
+
+
+def stand_ins(chunks: Sequence[Chunk]) -> float:
+    """Bytes of the empty gradients that autograd gets where kernels add to the buffers: a bf16
+    tensor for each shape of a matrix, kept for good (Transformer Engine, `get_dummy_wgrad`). A
+    projection to several outputs is one matrix; experts are alike."""
+    layers = [layer for chunk in chunks for layer in chunk.layers]
+    shapes: set[tuple[int, int, int]] = set()
+    for layer in layers:
+        experts = min((one.count for one in layer.matrices if one.bucket == "expert"), default=1)
+        for one in layer.matrices:
+            count = one.count // experts if one.bucket == "expert" else one.count
+            shapes.add((one.rows, one.cols, count))
+    head = max((layer.used.total for layer in layers if layer.kind == "head"), default=0)
+    return float(PARAMETER_BYTES * (head + sum(rows * cols * n for rows, cols, n in shapes)))
 
 
 def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[str, float]:

@@ -138,6 +138,21 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Device bytes of the fullest rank at its fullest, counted in three ways."""
+
+    allocated: float
+    """Tensors that are alive (`torch.cuda.max_memory_allocated`)."""
+    reserved: float
+    """What the allocator holds for them (`torch.cuda.max_memory_reserved`)."""
+    in_use: float
+    """All of the device: with the CUDA context, libraries and their buffers (`nvidia-smi`)."""
+    given_back: float = 0.0
+    """What the allocator would hold beside that if the device had room: it frees segments and asks
+    for others, which takes time."""
+
+
+@dataclass(frozen=True, slots=True)
 class Warning:
     """Something a reader must know before trusting a number."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from twin.planning.types import DeviceMemory
 from twin.reports.breakdown import Exposure, in_seconds
 from twin.reports.cost import Bill
 from twin.reports.head import Head, Judgement
@@ -53,7 +54,8 @@ class MemoryReport:
     bytes.
 
     `capacity` is what the driver exposes; `reserve` is taken by the runtime before any tensor;
-    `budget` is what is left for tensors, and `fits` is judged against it. `host` is what all
+    `budget` is what is left for tensors, and `fits` is judged against it: what the allocator holds
+    beyond tensors it gives back, but for the reserve's entry `fragmentation`. `host` is what all
     ranks of the fullest node keep in host memory, by category, of `host_capacity`."""
 
     peak: StagePeak
@@ -65,6 +67,8 @@ class MemoryReport:
     host_capacity: float | None = None
     unique_bytes: float = 0.0
     """Parameters and gradients of the whole model, each once."""
+    device: DeviceMemory | None = None
+    """The fullest GPU as PyTorch and the driver count it; None in answers stored before."""
 
     @property
     def host_per_node(self) -> float:
@@ -91,6 +95,7 @@ class MemoryReport:
             "capacity": self.capacity,
             "reserve": dict(self.reserve),
             "budget": self.budget,
+            "device": asdict(self.device) if self.device else None,
             "host": {
                 "peak_bytes_per_node": self.host_per_node,
                 "capacity": self.host_capacity,

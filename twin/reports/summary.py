@@ -15,7 +15,8 @@ from twin.arch.recompute import again
 from twin.engine.trace import Trace
 from twin.hardware.roofline import speed_of_light
 from twin.loading import scenario_hash
-from twin.planning.types import Memory, Plan, StageMemory
+from twin.planning.replay import device_memory
+from twin.planning.types import DeviceMemory, Memory, Plan, StageMemory
 from twin.reports.breakdown import CAUSES, exposures, mean
 from twin.reports.cost import bill, data_of
 from twin.reports.head import FITS, UNTIMED, CatalogUse, RunInfo, judge, provenance
@@ -59,7 +60,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
-        memory=memory_report(plan.memory),
+        memory=memory_report(plan.memory, device_memory(plan)),
         links={
             name: LinkUse(size, trace.link_busy[name]) for name, size in trace.link_bytes.items()
         },
@@ -95,7 +96,7 @@ def resolved(scenario: Root) -> dict[str, Any]:
     return scenario.model_dump(mode="json", by_alias=True)
 
 
-def memory_report(memory: Memory) -> MemoryReport:
+def memory_report(memory: Memory, device: DeviceMemory | None = None) -> MemoryReport:
     """The ledger's peaks against capacity, reserve and budget, in bytes."""
     return MemoryReport(
         peak=_peak(memory.peak),
@@ -106,6 +107,7 @@ def memory_report(memory: Memory) -> MemoryReport:
         host=dict(memory.host),
         host_capacity=memory.host_capacity if isfinite(memory.host_capacity) else None,
         unique_bytes=memory.unique_bytes,
+        device=device,
     )
 
 

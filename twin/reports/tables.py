@@ -7,13 +7,13 @@ Data that is generated before a run, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from twin.goodput import LOSSES
 from twin.loading.files import table
-from twin.planning.types import Plan
+from twin.planning.types import DeviceMemory, Plan
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.cost import Bill
 from twin.reports.head import expectation_notes
@@ -294,7 +294,20 @@ def memory_table(memory: MemoryReport) -> Table:
     label = "free" if left >= 0 else "too much"
     table.add_row(label, gibibytes(abs(left)), percent(abs(left) / memory.capacity), "")
     _memory_row(table, "capacity", memory.capacity, memory.capacity)
+    if memory.device is not None:
+        table.add_section()
+        for label, size in _counted(memory.device):
+            _memory_row(table, label, size, memory.capacity)
     return table
+
+
+def _counted(device: DeviceMemory) -> Iterator[tuple[str, float]]:
+    """The fullest GPU's bytes as PyTorch and the driver count them."""
+    yield "allocated (PyTorch)", device.allocated
+    yield "reserved (PyTorch)", device.reserved
+    yield "in use (nvidia-smi)", device.in_use
+    if device.given_back:
+        yield "given back for lack of room", device.given_back
 
 
 def host_table(memory: MemoryReport) -> list[Table]:

@@ -103,5 +103,10 @@ class SoftwareSpec(Spec):
     copies_gathered: Flag = False
     """parameters that are gathered (zero 3) are copied from the buffer of the collective into
     their own, and gradients the other way, as PyTorch's FSDP2 does"""
+    expandable: Flag = False
+    """the allocator's segments grow in place (PyTorch's expandable_segments)"""
+    gradient_stand_ins: Flag = False
+    """kernels add gradients to their buffers, and autograd gets an empty tensor instead, of which
+    one per shape of a matrix is kept (Transformer Engine from 2.3 on)"""
     calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
     """calibrations of its kernels by GPU; of others the GPU's own is taken"""

@@ -1,5 +1,5 @@
-"""Peak memory of published rows: batches of rows that time one micro-batch, adapters, and what an
-allocator holds."""
+"""Peak memory of published rows: batches of rows that time one micro-batch, adapters, and what a
+peak counts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.evidence.validate.rows import row
-from twin.evidence.validate.stacks import Stack, stack_of
-from twin.evidence.validate.steps import RESERVED, held_bytes, step_seconds
-from twin.evidence.validate.suite import PublishedRow
+from twin.evidence.validate.stacks import stack_of
+from twin.evidence.validate.steps import counted, peak_bytes, statistic_of, step_seconds
+from twin.evidence.validate.suite import PublishedRow, read_suite
 from twin.evidence.validate.training import express
+from twin.planning.types import DeviceMemory
 
 TITLE = "prime-rl trainer benchmarks"
 STACK = stack_of(row({}, gpu="H200", source={"title": TITLE}), "H200")
@@ -46,7 +47,7 @@ def test_a_step_is_two_micro_batches_on_every_replica() -> None:
     ("workload", "lora", "loss"),
     [
         ("RL Full", None, "chunked"),
-        ("SFT Full", None, "eager"),
+        ("SFT Full", None, "eager_held"),
         ("RL LoRA(r=8)", {"rank": 8, "adapters": 4}, "chunked"),
         ("RL LoRA", {"rank": 16, "adapters": 4}, "chunked"),
     ],
@@ -62,12 +63,19 @@ def test_a_workload_tells_adapters_and_loss(
     assert told == (workload == "RL LoRA")
 
 
-def test_an_allocator_holds_more_than_tensors_and_no_more_than_there_is() -> None:
-    told: Stack = STACK.model_copy(update={"memory": "allocated"})
-    assert held_bytes(10.0, told, 100.0) == 10.0
-    assert held_bytes(10.0, STACK, 100.0) == pytest.approx(10.0 * RESERVED)
-    assert held_bytes(99.0, STACK, 100.0) == 100.0
-    assert held_bytes(120.0, STACK, 100.0) == 120.0
+def test_a_row_is_compared_with_what_its_peak_counts() -> None:
+    device = DeviceMemory(allocated=10.0, reserved=11.0, in_use=13.0)
+    said = [
+        replace(timed("RL Full"), fields={"statistic": name}) for name in ("in use", "allocated")
+    ]
+    assert [counted(device, statistic_of(one, STACK)) for one in said] == [13.0, 10.0]
+    assert statistic_of(timed("RL Full"), STACK) == STACK.memory == "reserved"
+
+
+def test_every_shipped_peak_says_what_it_counts() -> None:
+    peaks = [one for one in read_suite() if peak_bytes(one) is not None]
+    assert len(peaks) > 100
+    assert {one.fields.get("statistic") for one in peaks} == {"allocated", "reserved"}
 
 
 def test_selective_per_op_is_every_second_product() -> None:

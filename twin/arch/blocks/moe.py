@@ -271,11 +271,14 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
 
 def _weighed(values: int) -> Op:
     """Routing weights times what experts give: a cast to fp32, the product, a cast back, each a
-    kernel; backward a cast, the products for both gradients, a cast."""
+    kernel; backward a cast, the products for both gradients, a cast. Backward the cast gradient and
+    both products are there at a time, in fp32; the gradient of the rows, which is counted with the
+    op before, is part of these."""
     single, cast = SINGLE * values, (ELEMENT + SINGLE) * values
     forward = Work(0.0, 2.0 * cast + 2.0 * single, 3)
     backward = Work(0.0, 2.0 * cast + 4.0 * single, 4)
-    return streaming("experts_weigh", forward, backward, single, single)
+    there = 3 * single - ELEMENT * values
+    return streaming("experts_weigh", forward, backward, single, there)
 
 
 def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:

@@ -23,6 +23,10 @@ from twin.loading.files import read_data, shipped_folder
 _STACKS = "stacks"
 """Of the shipped stacks, beside the suites."""
 
+Statistic = Literal["allocated", "reserved", "in use"]
+"""What a peak of memory counts: tensors that are alive (`max_memory_allocated`), all that torch's
+allocator holds (`max_memory_reserved`), or all of the device (`nvidia-smi`)."""
+STATISTICS: Final[tuple[Statistic, ...]] = ("allocated", "reserved", "in use")
 Convention = Literal["causal", "full", "hardware"]
 """What a source counts as the FLOP of attention: the half that causality leaves, all of it, or all
 of it and everything that is computed again."""
@@ -129,9 +133,8 @@ class Stack(BaseModel):
     chunks and layers."""
     overlap_tensor: Literal["none", "bulk", "pieces"] = "none"
     """Collectives of tensor ranks beside products."""
-    memory: Literal["allocated", "reserved"] = "allocated"
-    """What its peaks are: tensors at the fullest moment, or all that torch's allocator took for
-    them."""
+    memory: Statistic = "allocated"
+    """What its logs print as the peak, of rows that do not say."""
     micro_batches: int = 1
     """Of a step, for rows that time a micro-batch."""
     scripts: tuple[Script, ...] = ()

@@ -20,12 +20,13 @@ from twin.arch.count import flop_per_token
 from twin.engine import lower, simulate
 from twin.errors import TwinError
 from twin.evidence.validate.answer import RowResult, answering, blank
-from twin.evidence.validate.stacks import Convention, Stack
+from twin.evidence.validate.stacks import STATISTICS, Convention, Stack, Statistic
 from twin.evidence.validate.suite import MICROBATCH, Fields, PublishedRow, Unreadable, number
 from twin.evidence.validate.training import Expressed, express
 from twin.loading import load
 from twin.planning import plan
-from twin.planning.types import Plan
+from twin.planning.replay import device_memory
+from twin.planning.types import DeviceMemory, Plan
 from twin.reports.breakdown import mean
 from twin.reports.interval import Circumstances, circumstances
 from twin.scenario import Scenario
@@ -77,7 +78,7 @@ class SimulatedStep:
     """What the twin says of a scenario, and what makes it like others."""
 
     step_seconds: float
-    peak_bytes: float
+    device: DeviceMemory
     at: Circumstances
 
 
@@ -86,7 +87,7 @@ def play(scenario: Scenario) -> SimulatedStep:
     made = _plan(scenario)
     trace = simulate(lower(made))
     at = circumstances(made, mean(trace.breakdown_ns))
-    return SimulatedStep(trace.step_ns / 1e9, made.memory.peak.peak_bytes, at)
+    return SimulatedStep(trace.step_ns / 1e9, device_memory(made), at)
 
 
 def settled(expressed: Expressed) -> tuple[Expressed, Scenario]:
@@ -116,11 +117,8 @@ def _plan(scenario: Scenario) -> Plan:
 
 
 GIB: Final = float(1 << 30)
-RESERVED: Final = 1.11
-"""What PyTorch's allocator holds at its fullest over what tensors need: blocks of one stream that
-another cannot have, and holes. Fitted on the five `fit` rows that tell a peak of reserved memory
-(1.05 to 1.17, their geometric mean; of the two that send layers' inputs to the host, without
-these), for all stacks."""
+_RESERVED: Final = "peak_reserved_gib"
+"""A second peak of a row, which counts what the allocator held."""
 _PEAKS: Final = {
     "peak_mem_GB": 1e9, "peak_mem_gib": GIB, "peak_mem_GiB": GIB, "peak_alloc_gib": GIB,
 }  # fmt: skip
@@ -196,12 +194,20 @@ def counted_flop(scenario: Scenario, convention: Convention) -> float:
     return whole + (whole - 6.0 * model.vocab * model.hidden) / 3.0
 
 
-def held_bytes(tensors: float, stack: Stack, capacity: float) -> float:
-    """What a stack calls its peak, where tensors need so much: an allocator that has no more room
-    gives back what it keeps."""
-    if stack.memory == "allocated":
-        return tensors
-    return max(tensors, min(RESERVED * tensors, capacity))
+def counted(device: DeviceMemory, statistic: Statistic) -> float:
+    """Bytes of the peak as a source counts them."""
+    by_name = {
+        "allocated": device.allocated,
+        "reserved": device.reserved,
+        "in use": device.in_use,
+    }
+    return by_name[statistic]
+
+
+def statistic_of(row: PublishedRow, stack: Stack) -> Statistic:
+    """What a row's peak counts: as it says, else as its stack's logs do."""
+    own = row.fields.get("statistic")
+    return STATISTICS[STATISTICS.index(own)] if own in STATISTICS else stack.memory
 
 
 def peak_bytes(row: PublishedRow) -> float | None:
@@ -240,9 +246,13 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
     )
     yield known
     if peak is not None:
-        capacity = scenario.cluster.node.gpu.memory
-        held = held_bytes(simulated.peak_bytes, expressed.stack, capacity)
+        held = counted(simulated.device, statistic_of(row, expressed.stack))
         yield replace(known, metric=PEAK, predicted=held, measured=peak, reason="")
+    reserved = number(row.metrics, _RESERVED)
+    if reserved is not None:
+        held, name = simulated.device.reserved, f"{row.id}[reserved]"
+        other = replace(known, id=name, metric=PEAK, predicted=held, measured=reserved * GIB)
+        yield replace(other, reason="")
 
 
 def measured_seconds(row: PublishedRow, expressed: Expressed, scenario: Scenario) -> float | None:
