@@ -38,15 +38,19 @@ class Measured:
     use: str
 
 
-def measured(rows: Sequence[Mapping[str, Any]]) -> tuple[Measured, ...]:
-    """The updates and recoveries of checkpoint-engine's rows, as scenarios."""
+def measured(rows: Sequence[Mapping[str, Any]], place: Sequence[str] = ()) -> tuple[Measured, ...]:
+    """The updates and recoveries of checkpoint-engine's rows, as scenarios; `place`: the cluster,
+    where it is not nodes of eight of the scenario's own GPUs."""
     found: list[Measured] = []
     for row in rows:
         metrics, gpus = row["metrics"], row["system"]["gpus"]
         for event, word in (("update", "broadcast"), ("recover", "p2p")):
+            if f"update_{word}_s" not in metrics:
+                continue
             sets = (
+                *(place or (f"cluster.nodes={gpus // 8}",)),
                 f"model={row['model']}",
-                f"cluster.nodes={gpus // 8}",
+                f"weight_update.precision={str(row.get('precision', 'fp8')).lower()}",
                 f"weight_update.replica.gpus={row['parallelism']['inference_tp']}",
                 f"weight_update.free_memory={3 * metrics[f'bucket_{word}_gib']}GiB",
                 f"weight_update.event={event}",
