@@ -44,7 +44,7 @@ def test_updates_that_no_scenario_is_say_why(changes: dict[str, object], word: s
 
 @pytest.mark.parametrize(("gpu", "gpus"), [("H800", 8), ("H100", 16), ("H200", 8), ("B200", 8)])
 def test_updates_run_on_the_nodes_of_any_gpu(gpu: str, gpus: int) -> None:
-    """Host copies and NICs bind, which are alike: H800's slower NVLink adds under a tenth."""
+    """Only NVLink differs much, which binds on one node alone."""
     changes = {
         "system": {"gpu": gpu, "gpus": gpus},
         "model": "qwen3-235b-a22b",
@@ -58,7 +58,7 @@ def test_updates_run_on_the_nodes_of_any_gpu(gpu: str, gpus: int) -> None:
     for one, h20 in zip(found, other, strict=True):
         assert one.predicted is not None
         assert h20.predicted is not None
-        assert 0.5 < one.predicted / h20.predicted < 1.1
+        assert 0.5 < one.predicted / h20.predicted < 2.0
 
 
 def test_a_row_may_have_an_update_and_no_recovery() -> None:
