@@ -76,9 +76,10 @@ class ParallelSpec(Spec):
     """norms and dropouts split over the tensor ranks"""
     schedule: Annotated[Schedule, Axis("twin.schedules")]
     """the order in which stages run their passes"""
-    dispatcher: Literal["alltoall", "deepep"] = "alltoall"
+    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
     """expert all-to-all: alltoall sends a copy per chosen expert, deepep one per node, passed on
-    over NVLink"""
+    over NVLink by its SMs; hybridep as deepep, by copy engines of the SMs, and orders tokens
+    by expert itself"""
     overlap_shared_experts: Flag = True
     """shared experts run while tokens are on their way to routed ones, as with Megatron-LM's
     --moe-shared-expert-overlap; false: once these have come"""

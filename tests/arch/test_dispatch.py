@@ -95,3 +95,17 @@ def test_ranks_say_how_many_rows_will_come_before_a_plain_dispatch_only():
     names = [item.name for item in plain.items]
     assert names.index("router_scores") < names.index("expert_counts") < names.index("dispatch")
     assert not any(isinstance(item, Exchange) and item.asks for item in merged.items)
+
+
+def test_who_orders_tokens_by_expert_decides_how_fast_that_is_and_nothing_else():
+    """HybridEP's kernels against Transformer Engine's: other kinds, the same bytes."""
+    own, other = (
+        moe_layer(Shape(1, 4096, expert=16, arriving=6.49, ordering=kind))
+        for kind in ("permute", "gather")
+    )
+    kinds = [
+        [item.kind for item in of.items if isinstance(item, Op) and item.name in LOCAL]
+        for of in (own, other)
+    ]
+    assert kinds == [["permute"] * 2, ["gather"] * 2]
+    assert [moved(item) for item in own.items] == [moved(item) for item in other.items]

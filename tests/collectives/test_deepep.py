@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.collectives.base import START_HOPS, Traffic
-from twin.collectives.deepep import deepep
+from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import traffic
+from twin.loading import load_part
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
 TOKENS = 20_000
 
@@ -196,3 +198,18 @@ def test_the_fullest_rank_and_node_set_the_bytes() -> None:
     one, other = deepep(8.0, even, placed), deepep(8.0, skewed, placed)
     assert other.nic_bytes == pytest.approx(1.5 * one.nic_bytes)
     assert other.nvlink_bytes == pytest.approx(2.0 * one.nvlink_bytes)
+
+
+def test_few_sms_make_an_exchange_longer_by_what_they_lack_to_the_links() -> None:
+    """8 ranks of B200, 64 experts: 5.43 of 8 ranks reached, 319 MB arrive. NVLink carries 7/8 of
+    it in 413 us; 16 SMs of 18 GB/s need 1,107 us, 694 us more, 48 of them nothing."""
+    node, fabric = load_part("nodes", "b200-8gpu").spec, load_part("fabrics", "clos-400g").spec
+    where, group = ClusterSpec(node=node, nodes=1, fabric=fabric), Placement(8, 8)
+    reached = spread(64, 8, group)
+    payload = 8.0 * 4096 * 7168 * 2
+    flow, rows = deepep(payload, reached, group), arriving(payload, reached)
+    assert rows == pytest.approx(319e6, rel=0.01)
+    assert sm_lag(rows, 16 * 18e9, flow, where) == pytest.approx(694e-6, rel=0.01)
+    assert sm_lag(rows, 48 * 18e9, flow, where) == 0.0
+    assert sm_lag(rows, None, flow, where) == 0.0
+    assert sm_lag(0.0, 1e9, Traffic(), where) == 0.0

@@ -60,7 +60,10 @@ def test_the_time_of_prediction_modules_draws_layers_from_the_last_stage() -> No
     assert held[1] < held[0]
 
 
-@pytest.mark.parametrize(("kind", "arriving"), [("alltoall", None), ("deepep", 4 * (1 - 3 / 14))])
+@pytest.mark.parametrize(
+    ("kind", "arriving"),
+    [("alltoall", None), ("deepep", 4 * (1 - 3 / 14)), ("hybridep", 4 * (1 - 3 / 14))],
+)
 def test_layers_are_those_of_the_fullest_rank_in_the_runs_numbers(
     kind: str, arriving: float | None
 ) -> None:

@@ -13,7 +13,16 @@ from typing import Literal
 from twin.spec.model import LoraSpec
 
 Streaming = Literal[
-    "norm", "activation", "rotary", "cast", "gather", "routing", "loss", "update", "bandwidth"
+    "norm",
+    "activation",
+    "rotary",
+    "cast",
+    "gather",
+    "permute",
+    "routing",
+    "loss",
+    "update",
+    "bandwidth",
 ]
 """Kernels whose time is that of their memory traffic, by what they do: norms; SwiGLU and the like;
 rotary positions; casts to and from FP8; rows that are copied into another order; scores and
@@ -164,6 +173,8 @@ class Shape:
     """Routing weights multiply what experts give, in fp32, not what their SwiGLU gives."""
     separate: bool = False
     """Each matrix is a product of its own; otherwise those that share an input are one."""
+    ordering: Streaming = "permute"
+    """Kind of the kernels that put tokens in order of experts and back."""
 
     @property
     def per_tensor(self) -> bool:

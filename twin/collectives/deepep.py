@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from twin.collectives.base import Traffic, started
 from twin.collectives.spread import Spread
-from twin.network.links import far_share
+from twin.network.links import LinkClass, capacity, far_share
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
 
 def deepep(payload: float, spread: Spread, placement: Placement) -> Traffic:
@@ -26,13 +27,27 @@ def deepep(payload: float, spread: Spread, placement: Placement) -> Traffic:
     """
     if placement.size == 1:
         return Traffic()
-    token = payload / spread.top_k
+    token, rows = payload / spread.top_k, arriving(payload, spread)
     local, nodes = placement.per_node, placement.nodes
     flow = Traffic(
-        nvlink_bytes=token * spread.ranks * spread.fullest_rank * (local - 1) / local,
+        nvlink_bytes=rows * (local - 1) / local,
         nic_bytes=token * spread.nodes * spread.fullest_node * (nodes - 1) / nodes,
         nvlink_hops=int(local > 1),
         nic_hops=int(nodes > 1),
-        own_bytes=token * spread.ranks * spread.fullest_rank / local,
+        own_bytes=rows / local,
     )
     return started(flow, far_share("all_to_all", placement))
+
+
+def arriving(payload: float, spread: Spread) -> float:
+    """Bytes of rows that reach the fullest rank, its own among them."""
+    return payload / spread.top_k * spread.ranks * spread.fullest_rank
+
+
+def sm_lag(rows: float, rate: float | None, flow: Traffic, cluster: ClusterSpec) -> float:
+    """Seconds by which SMs that pass on `rate` bytes per second are slower than the links."""
+    if rate is None or not rows:
+        return 0.0
+    loads: dict[LinkClass, float] = {"nvlink": flow.nvlink_bytes, "nic": flow.nic_bytes}
+    links = max(load / (capacity(cluster, link) or load) for link, load in loads.items() if load)
+    return max(0.0, rows / rate - links)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from twin.arch.kernels import piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives.base import Choice, Traffic
-from twin.collectives.deepep import deepep
+from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.events import Played, play
@@ -28,6 +28,7 @@ from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
 from twin.planning.types import Plan
+from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 
@@ -99,6 +100,8 @@ class CostModel:
     """Of a token's experts, where copies for one node travel as one."""
     expert_load: float = 1.0
     """Rows of the fullest expert rank over the mean."""
+    expert_rate: float | None = None
+    """Bytes per second that the SMs of an expert all-to-all pass on; None: links bind."""
     overlap: Overlap = "none"
     """How collectives over tensor ranks run beside products."""
     gradient_bytes: int = 4
@@ -142,6 +145,7 @@ class CostModel:
             parallel.reshard_after_forward,
             _spread(plan),
             shape_of(scenario).expert_load,
+            _expert_rate(scenario),
             parallel.overlap_tensor,
             scenario.train.gradient_bytes,
             parallel.sequence_copies,
@@ -240,10 +244,12 @@ class CostModel:
         placement = self.placements[group]
         if group == "expert" and self.spread is not None:
             # The spread says itself how much more the fullest rank gets.
-            flow = deepep(size / self.expert_load, self.spread, placement)
-        else:
-            flow = self.flow(kind, size, placement)
-        return self.priced(flow, placement)
+            own = size / self.expert_load
+            flow = deepep(own, self.spread, placement)
+            lag = sm_lag(arriving(own, self.spread), self.expert_rate, flow, self.cluster)
+            flow, beside = self.priced(flow, placement)
+            return flow, beside + nanoseconds(lag)
+        return self.priced(self.flow(kind, size, placement), placement)
 
     def in_pieces(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """The same of one whose pieces go from rank to rank, so by a ring whatever the choice."""
@@ -259,6 +265,14 @@ class CostModel:
         return flow, nanoseconds(serial(flow, self.cluster, placement))
 
 
+def _expert_rate(scenario: Scenario) -> float | None:
+    """Of DeepEP's kernels; HybridEP's leave the copies to engines of the SMs."""
+    profile = scenario.calibration
+    if scenario.parallel.dispatcher != "deepep" or profile.expert_sm_rate is None:
+        return None
+    return profile.expert_sms * profile.expert_sm_rate or None
+
+
 def _alone(plan: Plan) -> Mapping[str, float]:
     wired = rates(plan.scenario.cluster, plan.scenario.calibration)
     return wire(seats(plan), wired, host=False).alone
@@ -267,7 +281,7 @@ def _alone(plan: Plan) -> Mapping[str, float]:
 def _spread(plan: Plan) -> Spread | None:
     """How a token's experts spread over the expert group, where the dispatcher merges copies."""
     scenario, moe = plan.scenario, plan.scenario.model.moe
-    if moe is None or scenario.parallel.dispatcher != "deepep":
+    if moe is None or scenario.parallel.dispatcher == "alltoall":
         return None
     routing, balanced = scenario.train.routing, scenario.train.routing.kind == "balanced"
     return spread(

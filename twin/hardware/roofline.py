@@ -200,7 +200,8 @@ def measured_apart(op_class: OpClass, calibration: CalibrationSpec) -> KernelsSp
     """What the profile knows of one kind of kernels that wait for memory, if anything."""
     if calibration.streaming is None:
         return None
-    return getattr(calibration.streaming, op_class, None)
+    found = getattr(calibration.streaming, op_class, None)
+    return calibration.streaming.gather if found is None and op_class == "permute" else found
 
 
 def _launch(op_class: OpClass, calibration: CalibrationSpec, backward: bool) -> float:

@@ -109,6 +109,7 @@ def shape_of(scenario: Scenario) -> Shape:
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
         separate="alternate_products" in scenario.memory.recompute,
+        ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
     )
 
 
@@ -122,7 +123,7 @@ def _expert_layers(scenario: Scenario) -> float:
 def _arriving(scenario: Scenario) -> float | None:
     """Rows that reach the fullest expert rank per token, where the dispatcher merges copies."""
     moe, parallel, routing = scenario.model.moe, scenario.parallel, scenario.train.routing
-    if moe is None or parallel.expert == 1 or parallel.dispatcher != "deepep":
+    if moe is None or parallel.expert == 1 or parallel.dispatcher == "alltoall":
         return None
     # On how many ranks experts lie does not depend on the nodes that these are in.
     ranks = Placement(parallel.expert, parallel.expert)

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, Strict
 
 from twin.errors import FieldError
-from twin.spec.base import Count, Flag, Seconds, Share, Spec, Whole
+from twin.spec.base import BytesPerSecond, Count, Flag, Seconds, Share, Spec, Whole
 
 
 def _in_order(span: tuple[int, int]) -> tuple[int, int]:
@@ -85,6 +85,8 @@ class StreamingSpec(Spec):
     """casts to FP8 and back"""
     gather: KernelsSpec | None = None
     """rows that are copied into another order, sums of them"""
+    permute: KernelsSpec | None = None
+    """copies of tokens by expert, and their sums by token; null: as gather"""
     routing: KernelsSpec | None = None
     """scores and choice of experts"""
     loss: KernelsSpec | None = None
@@ -139,6 +141,9 @@ class CalibrationSpec(Spec):
     """kernels bound by device memory, by what they do"""
     expert_sms: Whole = 0
     """SMs that an expert all-to-all holds while it runs"""
+    expert_sm_rate: BytesPerSecond | None = None
+    """rows that one of them passes on under DeepEP, where links would carry more; null: links
+    bind"""
     collective_sms: Whole = 0
     """SMs that any other collective holds while it runs"""
     contention: Loss = 0.0

@@ -187,7 +187,7 @@ PARALLEL: dict[str, list[Any]] = {
     "zero": [0, 1, 1, 2, 3],
     "micro_batch": [1, 2],
     "sequence_parallel": [True, False],
-    "dispatcher": ["alltoall", "deepep"],
+    "dispatcher": ["alltoall", "deepep", "hybridep"],
     "overlap_shared_experts": [True, False],
     "overlap_param_gather": [True, False],
     "overlap_tensor": ["none", "bulk", "pieces"],

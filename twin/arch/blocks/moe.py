@@ -9,8 +9,9 @@ Of the all-to-all its fuller direction counts: forward it receives more than it 
 Under a dispatcher that merges copies (`deepep`) a token is sent once to each rank that holds any of
 its experts, straight from the hidden state; the receiving rank copies rows out to its experts, and
 sums up what they give before it sends that back (DeepEP, `csrc/kernels`, and its users' permutation
-kernels). Exchanges say what a plain all-to-all would carry: which copies share a way is for
-collectives to say (`twin.collectives.spread`, also of `Shape.arriving`).
+kernels; HybridEP has its own, `Shape.ordering`). Exchanges say what a plain all-to-all would carry:
+which copies share a way is for collectives to say (`twin.collectives.spread`, also of
+`Shape.arriving`).
 
 In FP8 (`twin.arch.fp8`) tokens are cast before they are dispatched, and their gradients before they
 follow in the backward pass of the combine; the combine, and the gradients that dispatch brings
@@ -50,7 +51,7 @@ from dataclasses import dataclass, replace
 
 from twin.arch.fp8 import arrived, cast, grouped, projection, turns
 from twin.arch.kernels import COUNT, ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
-from twin.arch.ops import Exchange, Item, Op, Shape, Work
+from twin.arch.ops import Exchange, Item, Op, Shape, Streaming, Work
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.spec.model import ModelSpec, Moe
 
@@ -204,26 +205,28 @@ def _sorted_after_exchange(moe: Moe, shape: Shape) -> bool:
     return shape.expert * shape.expert_tensor > 1 and shape.expert < moe.experts
 
 
-def _there(name: str, way: _Way, before: float, after: float) -> Op:
+def _there(name: str, way: _Way, before: float, after: float, kind: Streaming) -> Op:
     """A kernel that copies or reorders rows on their way to the experts: reads `before` numbers,
     writes `after`; backward sums or reorders their gradients the other way."""
     moved = before + after
     there, gradients = Work(0.0, way.width * moved, 1), Work(0.0, ELEMENT * moved, 1)
-    return streaming(name, there, gradients, 0.0, way.width * after, "gather")
+    return streaming(name, there, gradients, 0.0, way.width * after, kind)
 
 
-def _back(name: str, way: _Way, before: float, after: float) -> Op:
+def _back(name: str, way: _Way, before: float, after: float, kind: Streaming) -> Op:
     """The same on the way back: results in bf16, their gradients in what travels."""
     moved = before + after
     back, gradients = Work(0.0, ELEMENT * moved, 1), Work(0.0, way.width * moved, 1)
-    return streaming(name, back, gradients, 0.0, ELEMENT * after, "gather")
+    return streaming(name, back, gradients, 0.0, ELEMENT * after, kind)
 
 
 def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Copies tokens to their experts. The last step makes the experts' input, which is kept."""
     merged = shape.arriving is not None
     own = way.tokens * moe.top_k
-    steps: list[Item] = [] if merged else [_there("dispatch_permute", way, way.tokens, own)]
+    steps: list[Item] = (
+        [] if merged else [_there("dispatch_permute", way, way.tokens, own, shape.ordering)]
+    )
     if shape.expert > 1:
         both, weights = "all_to_all", 0.0 if merged else SINGLE * way.rows
         there, gradients = (width * way.copies + weights for width in (way.width, ELEMENT))
@@ -244,9 +247,9 @@ def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
             )
         )
     if merged:
-        steps.append(_there("dispatch_permute", way, way.arrived, way.routed))
+        steps.append(_there("dispatch_permute", way, way.arrived, way.routed, shape.ordering))
     elif _sorted_after_exchange(moe, shape):
-        steps.append(_there("dispatch_sort", way, way.routed, way.routed))
+        steps.append(_there("dispatch_sort", way, way.routed, way.routed, "gather"))
     if shape.per_tensor:
         held = moe.experts // shape.expert
         return (*steps, *arrived("experts", way.routed, shape, held))
@@ -287,9 +290,9 @@ def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     own = way.tokens * moe.top_k
     steps: list[Item] = []
     if merged:
-        steps.append(_back("combine_unpermute", way, way.routed, way.arrived))
+        steps.append(_back("combine_unpermute", way, way.routed, way.arrived, shape.ordering))
     elif _sorted_after_exchange(moe, shape):
-        steps.append(_back("combine_sort", way, way.routed, way.routed))
+        steps.append(_back("combine_sort", way, way.routed, way.routed, "gather"))
     if shape.expert_tensor > 1:
         size = way.arrived
         steps.append(
@@ -306,7 +309,7 @@ def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         wide, both = ELEMENT * way.copies, "all_to_all"
         steps.append(Exchange("combine", "expert", wide, both, both, 0.0, way.width * way.copies))
     if not merged:
-        steps.append(_back("combine_unpermute", way, own, way.tokens))
+        steps.append(_back("combine_unpermute", way, own, way.tokens, shape.ordering))
     if shape.precision == "fp8" and not shape.per_tensor:
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
         steps.append(Op("combine_cast", "cast", Work(), quantise))

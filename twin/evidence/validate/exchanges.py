@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from math import ceil
+from math import ceil, inf
 from types import MappingProxyType
 from typing import Any, Final
 
-from twin.collectives.deepep import deepep
+from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, traffic
 from twin.evidence.validate.scenario_parts import gpu_spec, nodes_with, on_efa
@@ -106,6 +106,8 @@ def assumed(row: PublishedRow) -> tuple[str, ...]:
     return tuple(found)
 
 
+_BY_SMS: Final = ("aic-deepep", "hybrid-ep-deepep")
+"""Rows of DeepEP's first kernels that say their SMs."""
 HIDDEN: Final = 7168
 SCALED: Final = 128
 """Numbers in E4M3 that share a scale of 4 bytes."""
@@ -134,6 +136,8 @@ class ExpertExchange:
     top_k: int
     experts: int
     plain: bool
+    sms: int | None = None
+    """That run DeepEP's first kernels; None: links bind."""
 
     @property
     def spread(self) -> Spread:
@@ -156,7 +160,16 @@ class ExpertExchange:
         if self.plain:
             # Kernels write to all peers themselves, at once.
             return alone(replace(traffic("all_to_all", payload, group), peers=0), where, group)
-        return alone(deepep(payload, self.spread, group), where, group)
+        flow = deepep(payload, self.spread, group)
+        rate = None if self.sms is None else self.sms * _sm_rate()
+        lag = sm_lag(arriving(payload, self.spread), rate, flow, where)
+        return alone(flow, where, group) + lag
+
+
+@cache
+def _sm_rate() -> float:
+    """What an SM of DeepEP passes on: one number of Hopper and Blackwell."""
+    return load_part("calibrations", "h800-hopper-bf16").spec.expert_sm_rate or inf
 
 
 def points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[MeasuredTransfer]:
@@ -167,7 +180,8 @@ def points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[Measured
         return
     for values in row.metrics.get("series", ()):
         entry = {**row.metrics, **dict(zip(columns, values, strict=True))}
-        yield from _points(row, entry, nvlink, f" {entry['tokens_per_rank']:,} tokens")
+        held = f" {entry['sms']} SMs" if "sms" in columns else ""
+        yield from _points(row, entry, nvlink, f" {entry['tokens_per_rank']:,} tokens{held}")
 
 
 def _points(
@@ -199,7 +213,8 @@ def _exchange(row: PublishedRow, entry: dict[str, Any], stage: str) -> ExpertExc
     if stage == "dispatch" and _quantised(row):
         width = hidden + 4 * hidden // SCALED + HEAD * plain
     top_k, experts = count(entry, "topk") or TOP_K, count(entry, "experts") or EXPERTS
-    return ExpertExchange(stage, ranks, tokens, width, top_k, experts, plain)
+    held = count(entry, "sms") if row.id.startswith(_BY_SMS) else None
+    return ExpertExchange(stage, ranks, tokens, width, top_k, experts, plain, held)
 
 
 def _quantised(row: PublishedRow) -> bool:
@@ -217,4 +232,6 @@ def _family(row: PublishedRow, one: ExpertExchange) -> str:
         return f"Low latency (plain copies), {row.gpu}"
     if row.id.startswith("deepep-v2"):
         return "DeepEP V2, H100 and B200"
+    if row.id.startswith("hybrid-ep"):
+        return "HybridEP, and DeepEP beside it, B200"
     return f"DeepEP on {row.gpu}"

@@ -116,7 +116,7 @@ class Stack(BaseModel):
     """Where there are tensor ranks."""
     expert_tensor: Literal["one", "tensor"] = "one"
     """Ranks that share an expert where a row says nothing."""
-    dispatcher: Literal["alltoall", "deepep"] = "alltoall"
+    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
     """Of tokens to experts, where a row says nothing."""
     virtual: int | None = None
     """Chunks per stage, where a row says nothing."""

@@ -263,7 +263,9 @@ def _expert_tensor(row: PublishedRow, stack: Stack, tensor: int) -> int:
 
 def _dispatcher(row: PublishedRow, stack: Stack) -> str:
     words = str(row.layout.get("dispatcher", "")).lower()
-    if "deepep" in words or "hybridep" in words:
+    if "hybridep" in words:
+        return "hybridep"
+    if "deepep" in words:
         return "deepep"
     return "alltoall" if words else stack.dispatcher
 

@@ -236,14 +236,14 @@ def _sharding(scenario: Scenario) -> Options:
 
 
 def _experts_on_ranks(parallel: ParallelSpec, moe: Moe) -> Options:
-    deepep = parallel.dispatcher == "deepep"
+    merges = parallel.dispatcher != "alltoall"
     # Megatron-LM refuses this beside --overlap-moe-expert-parallel-comm.
     beside = bool(moe.shared_experts) and parallel.overlap_shared_experts and not _pairs(parallel)
     return {
         "expert-model-parallel-size": parallel.expert,
         "expert-tensor-parallel-size": parallel.expert_tensor,
-        "moe-token-dispatcher-type": "flex" if deepep else "alltoall",
-        "moe-flex-dispatcher-backend": "deepep" if deepep else None,
+        "moe-token-dispatcher-type": "flex" if merges else "alltoall",
+        "moe-flex-dispatcher-backend": parallel.dispatcher if merges else None,
         "moe-shared-expert-overlap": beside,
         "moe-grouped-gemm": True,
         "moe-router-dtype": "fp32",

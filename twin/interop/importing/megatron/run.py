@@ -87,9 +87,10 @@ def _expert_traffic(args: Arguments) -> Fields:
     spread = args.count("expert-model-parallel-size", 1) > 1
     if kind == "allgather" and spread:
         args.remark("Tokens of an `allgather` dispatcher are counted as going by all-to-all.")
-    if kind == "flex" and backend != "deepep":
+    if kind == "flex" and backend not in ("deepep", "hybridep"):
         args.remark(f"The dispatcher `{backend}` is counted as DeepEP: one copy per node.")
-    found: Fields = {"dispatcher": "deepep" if kind == "flex" else "alltoall"}
+        backend = "deepep"
+    found: Fields = {"dispatcher": backend if kind == "flex" else "alltoall"}
     beside = args.flag("moe-shared-expert-overlap")
     if args.count("moe-shared-expert-intermediate-size", 0, least=0):
         found["overlap_shared_experts"] = beside
