@@ -40,7 +40,7 @@ def test_a_release_is_not_the_one_whose_name_it_begins() -> None:
     )
     assert (early["parallel"]["dispatcher"], early["software"]) == ("alltoall", "megatron-core")
     assert early["parallel"]["pipeline"] == 2
-    assert late["parallel"]["dispatcher"] == "deepep"
+    assert late["parallel"]["dispatcher"] == "hybridep"
     assert late["software"] == "megatron-core-tuned"
     assert (late["parallel"]["pipeline"], late["parallel"]["expert"]) == (1, 16)
 

@@ -57,7 +57,7 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
         for release in ("25.09", "26.04")
     )
     assert early.tree["parallel"]["dispatcher"] == "alltoall"
-    assert late.tree["parallel"]["dispatcher"] == "deepep"
+    assert late.tree["parallel"]["dispatcher"] == "hybridep"
 
 
 @pytest.mark.parametrize(
