@@ -16,7 +16,7 @@ from twin.arch.recompute import ATTENTION_CORE
 from twin.arch.stack import layers
 from twin.loading import load
 from twin.planning import plan
-from twin.planning.footprint import footprint, footprints, kept_bytes, late_bytes
+from twin.planning.footprint import footprint, footprints, kept_bytes, late_bytes, spared
 from twin.planning.memory import (
     boundary_bytes,
     buffers,
@@ -130,6 +130,19 @@ def test_a_pair_needs_the_working_sets_of_both_passes() -> None:
     pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
     more = walk(pair, need).peak().held.total - walk(apart, need).peak().held.total
     assert more == need[0].forward.total - need[0].kept.total > 0
+
+
+def test_in_a_pair_one_pass_fills_as_the_other_empties() -> None:
+    """Of three layers that keep 170 each, four are there at a time: the backward's that has not
+    ended, and the forward's that has begun."""
+    need = {0: footprint([BLOCK] * 3, KEEP), 1: footprint([BLOCK], KEEP)}
+    pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
+    kept = need[0].kept.total / 3
+    assert spared(need[0], need[0]).total == pytest.approx(2 * kept)
+    whole = 6 * kept + need[0].forward.total - 3 * kept + need[0].backward.total - 3 * kept
+    assert walk(pair, need).peak().held.total == pytest.approx(whole - 2 * kept)
+    assert spared(need[1], need[1]).total == 0
+    assert spared(need[0], need[1]).total == pytest.approx(kept)
 
 
 def test_a_stage_without_actions_has_no_peak() -> None:

@@ -82,6 +82,8 @@ class Footprint:
     forward: Held
     backward: Held
     input_backward: Held
+    layers: tuple[Held, ...] = ()
+    """What each layer keeps, which adds up to `kept`; empty: all at once."""
 
     def during(self, kind: Pass) -> Held:
         """At the fullest instant of a pass."""
@@ -114,6 +116,19 @@ class Footprint:
                 return self.late
             case "B" | "W":
                 return NOTHING
+
+
+def spared(forward: Footprint, backward: Footprint) -> Held:
+    """Of what both keep, what is never there at a time where they run as a pair, layer beside
+    layer: while one fills from its first layer on, the other empties from its last one."""
+    filling, emptying = forward.layers, backward.layers[::-1]
+    held = fullest = backward.kept
+    for at in range(max(len(filling), len(emptying))):
+        held += filling[at] if at < len(filling) else NOTHING
+        fullest = _fuller(fullest, held)
+        held -= emptying[at] if at < len(emptying) else NOTHING
+    both = forward.kept + backward.kept
+    return both - fullest if filling and emptying else NOTHING
 
 
 def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footprint]:
@@ -175,7 +190,8 @@ def _filled(layers: Sequence[Layer], needs: Sequence[_Needs], memory: MemorySpec
         forward = _fuller(forward, kept + need.forward + need.used)
         backward = _fuller(backward, reverse)
         input_backward = _fuller(input_backward, reverse + left)
-    return Footprint(kept, late, forward, backward, input_backward)
+    layers_kept = tuple(need.kept for need in needs)
+    return Footprint(kept, late, forward, backward, input_backward, layers_kept)
 
 
 def _gathered(layers: Sequence[Layer]) -> list[float]:

@@ -118,6 +118,9 @@ class _Rank:
     leaving: list[Block] = field(default_factory=list[Block])
     """Fp32 copies of gradients on their way to other ranks."""
     has_states: bool = False
+    beside: list[Layer] = field(default_factory=list[Layer])
+    """Layers of a forward pass that run beside those of the next backward pass, a pair."""
+    beside_key: tuple[int, int] = (0, 0)
 
     def begin(self) -> None:
         """Weights, gradients and buffers that stand for the whole run."""
@@ -146,6 +149,9 @@ class _Rank:
         """One pass of a chunk."""
         chunk, key = self.plan.chunks[action.chunk], (action.chunk, action.microbatch)
         match action.kind:
+            case "F" if action.paired:
+                self.waiting[key], self.beside = [], list(chunk.layers)
+                self.beside_key = key
             case "F":
                 self.waiting[key] = [self.forward(layer) for layer in chunk.layers]
             case "B" | "I":
@@ -164,6 +170,7 @@ class _Rank:
         for blocks in (*self.late.values(), *self.sharded.values(), self.leaving):
             self.give(blocks)
         self.waiting, self.late, self.sharded, self.leaving = {}, {}, {}, []
+        self.beside = []
         if self.has_states:
             return
         self.has_states = True
@@ -202,6 +209,7 @@ class _Rank:
         first = chunk.index not in self.sharded
         own: list[Block] = []
         for layer, held in zip(reversed(chunk.layers), reversed(kept), strict=True):
+            self.fill(1)
             gathered, again = self.gathered(layer), list(self.made_again(layer, held))
             gradients = self.gradients(layer, held)
             self.give(again)
@@ -210,8 +218,15 @@ class _Rank:
             if first and self.shards:
                 size = self.shard(layer)
                 own += self.take_pieces(layer, size) if size else []
+        self.fill(len(self.beside))
         if first:
             self.sharded[chunk.index] = own
+
+    def fill(self, layers: int) -> None:
+        """Runs so many layers of the pair's forward pass."""
+        for layer in self.beside[:layers]:
+            self.waiting[self.beside_key].append(self.forward(layer))
+        self.beside = self.beside[layers:]
 
     def made_again(self, layer: Layer, kept: _Kept) -> Iterator[Block]:
         """What is computed again, or unpacked, for a layer's backward pass."""

@@ -2,8 +2,9 @@
 
 Independent of times: a forward leaves what its backward needs, a backward frees it, and what the
 memory policy offloads waits on the host in between (`twin.planning.offload`), where it counts twice
-while it is copied. A paired forward runs with the backward behind it, so that one has the working
-sets of both.
+while it is copied. A paired forward runs with the backward behind it, layer beside layer (Megatron-
+LM, `TransformerModelChunkSchedulePlan.run`), so that one has the working sets of both, and while
+one fills the other empties.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.planning.columns import Columns, Numbers, columns
-from twin.planning.footprint import Footprint, Held
+from twin.planning.footprint import Footprint, Held, spared
 from twin.schedules.base import Action, Pass, Schedule
 
 Bytes = NDArray[np.float64]
@@ -94,8 +95,10 @@ def walk_columns(
     runs = _table([needs[chunk].during(kind) for kind, chunk in actions.rows])
     left = np.cumsum((leaves - finds)[of], axis=0)
     during = left - leaves[of] + runs[of]
-    # What the forward needs at its fullest beyond what it leaves.
-    during[actions.pairs + 1] += (runs - leaves)[of[actions.pairs]]
+    if len(pairs := actions.pairs):
+        # What the forward needs at its fullest beyond what it leaves, as it begins until it ends.
+        during[pairs + 1] += (runs - leaves)[of[pairs]] - _spared(actions, needs)
+        during[pairs] = (left - leaves[of])[pairs]
     sign = [_FORWARDS[kind] * needs[chunk].kept.activations for kind, chunk in actions.rows]
     kept = np.cumsum(np.array(sign)[of])
     host = host_left = np.zeros(len(actions))
@@ -104,6 +107,14 @@ def walk_columns(
         during[:, 0] -= away
         left[:, 0] -= away
     return Walk(actions, during, left, host, host_left, kept)
+
+
+def _spared(actions: Columns, needs: Mapping[int, Footprint]) -> Bytes:
+    """What the two passes of each pair never hold at a time."""
+    chunks = [chunk for _, chunk in actions.rows]
+    pairs = [(chunks[actions.row[at]], chunks[actions.row[at + 1]]) for at in actions.pairs]
+    own = {pair: spared(needs[pair[0]], needs[pair[1]]) for pair in set(pairs)}
+    return _table([own[pair] for pair in pairs])
 
 
 def _table(of_pass: Sequence[Held]) -> Bytes:

@@ -237,14 +237,15 @@ def _counts(
     schedule: Schedule, stages: int, per_stage: int, microbatches: int
 ) -> tuple[tuple[int, int], ...]:
     """Of the first stage, which keeps most: how many forwards of each chunk wait for their backward
-    when most do."""
-    actions = schedule.stage_order(0, stages, per_stage, microbatches)
-    steps = np.array([1 if one.kind == "F" else -1 if one.kind in "BI" else 0 for one in actions])
-    fullest = int(np.cumsum(steps).argmax())
+    when most do. A forward that runs in a pair fills as the backward behind it empties, so it
+    counts when both have ended."""
     counts: Counter[int] = Counter()
-    for one, step in zip(actions[: fullest + 1], steps[: fullest + 1].tolist(), strict=True):
-        counts[one.chunk] += step
-    return tuple(counts.items())
+    most: Counter[int] = Counter()
+    for one in schedule.stage_order(0, stages, per_stage, microbatches):
+        counts[one.chunk] += (one.kind == "F") - (one.kind in "BI")
+        if not one.paired and counts.total() > most.total():
+            most = counts.copy()
+    return tuple(most.items())
 
 
 T = TypeVar("T")
