@@ -71,3 +71,11 @@ def test_all_to_all_is_overlapped_without_a_pipeline() -> None:
     assert with_it.parallel.pipeline == without.parallel.pipeline == 1
     saved = play(without).step_seconds - play(with_it).step_seconds
     assert saved > 0.1 * play(without).step_seconds
+
+
+def test_bloom_ran_two_sequences_on_blocking_launches_and_omni_path() -> None:
+    scenario = settled(express(shipped("secondary-bloom-176b-384")))[1]
+    assert scenario.parallel.micro_batch == 2
+    assert scenario.parallel.layers == (5, *[6] * 10, 5)
+    assert scenario.software is not None and scenario.software.host is not None
+    assert not scenario.software.host.ahead

@@ -35,12 +35,12 @@ def test_megatron_splits_evenly_where_no_recipe_says_otherwise() -> None:
     assert own.split(8, 61) is None
 
 
-def test_every_shipped_split_is_of_61_or_94_layers() -> None:
-    """DeepSeek-V3 and Kimi K2, or Qwen3 235B."""
+def test_every_shipped_split_is_of_61_70_or_94_layers() -> None:
+    """DeepSeek-V3 and Kimi K2, Qwen3 235B, or BLOOM."""
     own = [split for one in stacks() for split in one.splits]
     assert own
     for split in own:
-        sizes = ((n, layers) for n in range(1, 65) for layers in (61, 94))
+        sizes = ((n, layers) for n in range(1, 65) for layers in (61, 70, 94))
         found = [one for n, layers in sizes if (one := stack(split).split(n, layers))]
         assert len(found) == 1, split
 
