@@ -77,5 +77,6 @@ def test_bloom_ran_two_sequences_on_blocking_launches_and_omni_path() -> None:
     scenario = settled(express(shipped("secondary-bloom-176b-384")))[1]
     assert scenario.parallel.micro_batch == 2
     assert scenario.parallel.layers == (5, *[6] * 10, 5)
-    assert scenario.software is not None and scenario.software.host is not None
+    assert scenario.software is not None
+    assert scenario.software.host is not None
     assert not scenario.software.host.ahead
