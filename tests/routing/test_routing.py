@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,9 @@ from pydantic import ValidationError
 
 from twin.routing import Balanced, Routing, load, rank_loads
 from twin.routing.base import taken
+from twin.routing.chance import copies, fullest
 from twin.routing.histogram import Histogram
+from twin.routing.random import Random as Drawn
 from twin.routing.zipf import Zipf
 from twin.spec.axis import members
 
@@ -20,6 +23,7 @@ def routings(experts: int) -> st.SearchStrategy[Routing]:
     loads = st.lists(st.floats(0.01, 100), min_size=experts, max_size=experts)
     return st.one_of(
         st.just(Balanced()),
+        st.just(Drawn(kind="random")),
         st.builds(Zipf, kind=st.just("zipf"), s=st.floats(0, 4)),
         st.builds(Histogram, kind=st.just("histogram"), loads=loads.map(tuple)),
     )
@@ -30,7 +34,12 @@ def zipf(s: float) -> Zipf:
 
 
 def test_every_member_of_the_axis_is_in_these_laws():
-    assert set(members("twin.routing", Routing)) == {"balanced", "zipf", "histogram"}
+    assert set(members("twin.routing", Routing)) == {
+        "balanced",
+        "random",
+        "zipf",
+        "histogram",
+    }
 
 
 @given(GRIDS.flatmap(lambda grid: st.tuples(st.just(grid), routings(grid[0]))))
@@ -124,3 +133,49 @@ def test_what_a_popular_expert_cannot_take_goes_to_the_others_as_they_are_popula
     assert taken((0.7, 0.2, 0.1, 0.0), 2) == pytest.approx((0.5, 1 / 3, 1 / 6, 0))
     assert taken((0.4, 0.3, 0.2, 0.1), 2) == (0.4, 0.3, 0.2, 0.1)
     assert taken((0.9, 0.09, 0.005, 0.005), 2) == pytest.approx((0.5, 0.45, 0.025, 0.025))
+
+
+@pytest.mark.parametrize(
+    ("experts", "top_k", "ranks", "tokens", "limit", "within"),
+    [
+        (256, 8, 32, 4096, None, 0.005),
+        (256, 8, 32, 4096, (8, 4), 0.005),
+        (8, 2, 8, 2048, None, 0.005),
+        (8, 2, 2, 512, None, 0.005),
+        (64, 6, 64, 640, None, 0.02),
+        (128, 1, 128, 4096, None, 0.04),  # 32 rows per rank: larger than normals say
+    ],
+)
+def test_the_fullest_rank_by_chance_is_that_of_routers_that_are_played(
+    experts: int,
+    top_k: int,
+    ranks: int,
+    tokens: int,
+    limit: tuple[int, int] | None,
+    within: float,
+) -> None:
+    draws = np.random.default_rng(1)
+    found: list[float] = []
+    for _ in range(60):
+        scores = draws.random((tokens, experts))
+        if limit is not None:
+            by_group = np.sort(scores.reshape(tokens, limit[0], -1), -1)[..., -2:].sum(-1)
+            out = np.argsort(-by_group, axis=1)[:, limit[1] :]
+            closed = np.zeros((tokens, limit[0]), bool)
+            np.put_along_axis(closed, out, values=True, axis=1)
+            scores = np.where(np.repeat(closed, experts // limit[0], axis=1), -1.0, scores)
+        chosen = np.argpartition(-scores, top_k, axis=1)[:, :top_k]
+        rows = np.bincount((chosen // (experts // ranks)).ravel(), minlength=ranks)
+        found.append(rows.max() / rows.mean())
+    variance = copies(experts, top_k, ranks, limit)
+    ours = fullest(ranks, tokens, top_k / ranks, variance)
+    assert ours == pytest.approx(np.mean(found), rel=within)
+
+
+def test_chance_matters_less_the_more_tokens_choose_and_over_many_layers() -> None:
+    """Four times the tokens halve what the fullest rank has too much of, as 4 layers do."""
+    drawn = Drawn(kind="random")
+    few, many = (load(drawn, 256, 32, 8, tokens) for tokens in (16_384.0, 65_536.0))
+    assert few - 1 == pytest.approx(2 * (many - 1))
+    assert drawn.over_layers(few, 4) == pytest.approx(many)
+    assert load(drawn, 256, 1, 8, 100.0) == 1.0

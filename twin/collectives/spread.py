@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import accumulate, repeat
 from math import comb, prod
@@ -21,6 +21,7 @@ from operator import add, mul
 from typing import Final
 
 from twin.network.placement import Placement
+from twin.routing import chance
 
 _MOST: Final = 0.999
 """No expert is chosen by more tokens than this share of them, so that odds stay finite."""
@@ -82,6 +83,17 @@ def spread(
         hits.append(sum(each) * hit / (1 - free(held)))
         fullest.append(max(each) * places / sum(each))
     return Spread(top_k, hits[0], hits[1], fullest[0], fullest[1])
+
+
+def by_chance(even: Spread, placement: Placement, tokens: float) -> Spread:
+    """The spread of experts that are chosen by chance, where so many tokens choose in an exchange:
+    a token reaches a place or does not, and the fullest place is reached by more than its share."""
+    hit = (even.nodes / placement.nodes, even.ranks / placement.size)
+    node, rank = (
+        chance.fullest(places, tokens, one, one * (1 - one))
+        for places, one in zip((placement.nodes, placement.size), hit, strict=True)
+    )
+    return replace(even, fullest_node=node, fullest_rank=rank)
 
 
 def _uniform(experts: int, top_k: int) -> Callable[[float], float]:

@@ -15,7 +15,7 @@ from twin.arch.kernels import piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives.base import Choice, Traffic
 from twin.collectives.deepep import arriving, deepep, sm_lag
-from twin.collectives.spread import Spread, spread
+from twin.collectives.spread import Spread
 from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.events import Played, play
 from twin.engine.graph import template_graph
@@ -27,6 +27,7 @@ from twin.hardware.roofline import Price, Prices, prices, without_launches
 from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
+from twin.planning.experts import expert_spread
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
@@ -143,7 +144,7 @@ class CostModel:
             parallel.collectives,
             parallel.zero,
             parallel.reshard_after_forward,
-            _spread(plan),
+            expert_spread(scenario, plan.placements["expert"]),
             shape_of(scenario).expert_load,
             _expert_rate(scenario),
             parallel.overlap_tensor,
@@ -276,19 +277,3 @@ def _expert_rate(scenario: Scenario) -> float | None:
 def _alone(plan: Plan) -> Mapping[str, float]:
     wired = rates(plan.scenario.cluster, plan.scenario.calibration)
     return wire(seats(plan), wired, host=False).alone
-
-
-def _spread(plan: Plan) -> Spread | None:
-    """How a token's experts spread over the expert group, where the dispatcher merges copies."""
-    scenario, moe = plan.scenario, plan.scenario.model.moe
-    if moe is None or scenario.parallel.dispatcher == "alltoall":
-        return None
-    routing, balanced = scenario.train.routing, scenario.train.routing.kind == "balanced"
-    return spread(
-        moe.experts,
-        moe.top_k,
-        plan.placements["expert"],
-        moe.groups,
-        moe.top_groups,
-        None if balanced else routing.shares(moe.experts),
-    )

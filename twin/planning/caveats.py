@@ -20,10 +20,10 @@ from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
 from twin.loading.catalog import catalog_parts, stacks_of
 from twin.loading.files import read_data
+from twin.planning.experts import expert_load
 from twin.planning.feasibility import REPLICAS, microbatches
 from twin.planning.mesh import in_pods, members_per_node, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning
-from twin.routing import load
 from twin.scenario import Scenario
 from twin.spec.memory import MemorySpec
 
@@ -178,7 +178,7 @@ def routing(scenario: Scenario) -> list[Warning]:
             else [_warning("idle-routing", model=scenario.model.name)]
         )
     if chosen.kind != "balanced":
-        fullest = load(chosen, moe.experts, ranks, moe.top_k)
+        fullest = expert_load(scenario)
         return [_warning("fullest-expert-rank", kind=chosen.kind, ranks=ranks, fullest=fullest)]
     return [_warning("balanced-routing", experts=moe.experts)]
 

@@ -17,17 +17,15 @@ from twin.arch.ops import Layer, Op, Shape, Weights
 from twin.arch.recompute import again
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
-from twin.collectives.spread import spread
 from twin.errors import Problem, ScenarioError
 from twin.hardware.roofline import prices
-from twin.network.placement import Placement
 from twin.planning.caveats import caveats, memory_caveats
+from twin.planning.experts import arriving, expert_load
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.memory import ledger
 from twin.planning.mesh import lay_out, placements
 from twin.planning.stages import balance, split
 from twin.planning.types import Chunk, Plan
-from twin.routing import load
 from twin.scenario import Scenario
 from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
@@ -87,8 +85,8 @@ def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, 
 
 def shape_of(scenario: Scenario) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank."""
-    parallel, train, moe = scenario.parallel, scenario.train, scenario.model.moe
-    fullest = load(train.routing, moe.experts, parallel.expert, moe.top_k) if moe else 1.0
+    parallel, train = scenario.parallel, scenario.train
+    fullest = expert_load(scenario)
     return Shape(
         sequences=parallel.micro_batch,
         sequence=train.sequence,
@@ -100,7 +98,7 @@ def shape_of(scenario: Scenario) -> Shape:
         flash=train.attention_kernel == "flash",
         expert_load=fullest,
         kept_load=train.routing.over_layers(fullest, _expert_layers(scenario)),
-        arriving=_arriving(scenario),
+        arriving=arriving(scenario),
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,
         scaling=train.fp8_scaling,
@@ -118,18 +116,6 @@ def _expert_layers(scenario: Scenario) -> float:
     model, parallel = scenario.model, scenario.parallel
     layers = sum(map(model.has_experts, range(model.layers)))
     return layers * chunk_map_of(scenario).copies / parallel.pipeline
-
-
-def _arriving(scenario: Scenario) -> float | None:
-    """Rows that reach the fullest expert rank per token, where the dispatcher merges copies."""
-    moe, parallel, routing = scenario.model.moe, scenario.parallel, scenario.train.routing
-    if moe is None or parallel.expert == 1 or parallel.dispatcher == "alltoall":
-        return None
-    # On how many ranks experts lie does not depend on the nodes that these are in.
-    ranks = Placement(parallel.expert, parallel.expert)
-    uneven = None if routing.kind == "balanced" else routing.shares(moe.experts)
-    found = spread(moe.experts, moe.top_k, ranks, moe.groups, moe.top_groups, uneven)
-    return found.ranks * found.fullest_rank
 
 
 def kernels_take_time(weighed: Sequence[float]) -> list[Problem]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
+from twin.routing.chance import copies, fullest
 from twin.spec.base import Spec
 
 
@@ -14,6 +15,8 @@ class Routing(Spec):
 
     # Each member narrows it to its one literal; see `twin.optimizers.base.Optimizer`.
     kind: Any
+    drawn: ClassVar[bool] = False
+    """Whether chance moves tokens between experts from layer to layer (`twin.routing.chance`)."""
 
     @abstractmethod
     def shares(self, experts: int) -> tuple[float, ...]:
@@ -32,10 +35,21 @@ def rank_loads(routing: Routing, experts: int, ranks: int, top_k: int = 1) -> tu
     return in_blocks(taken(routing.shares(experts), top_k), ranks)
 
 
-def load(routing: Routing, experts: int, ranks: int, top_k: int = 1) -> float:
-    """Rows of the fullest rank over the mean of ranks; at least 1, and 1 if all are alike."""
+def load(
+    routing: Routing,
+    experts: int,
+    ranks: int,
+    top_k: int = 1,
+    tokens: float = 0.0,
+    limit: tuple[int, int] | None = None,
+) -> float:
+    """Rows of the fullest rank over the mean of ranks; at least 1, and 1 if all are alike. `tokens`
+    are those that all ranks send in one exchange, which chance needs to know; `limit` as in
+    `twin.routing.chance.copies`."""
     if ranks == 1 or routing.kind == "balanced":
         return 1.0
+    if routing.drawn:
+        return fullest(ranks, tokens, top_k / ranks, copies(experts, top_k, ranks, limit))
     return max(1.0, *rank_loads(routing, experts, ranks, top_k))
 
 

@@ -1,0 +1,49 @@
+"""What the routing of a run makes of its expert ranks: the load of the fullest, and over how many
+ranks and nodes the experts of a token spread."""
+
+from __future__ import annotations
+
+from twin.collectives.spread import Spread, by_chance, spread
+from twin.network.placement import Placement
+from twin.routing import load
+from twin.scenario import Scenario
+
+
+def exchanged_tokens(scenario: Scenario) -> float:
+    """Tokens that all ranks of an expert group send in one exchange."""
+    parallel = scenario.parallel
+    own = parallel.micro_batch * scenario.train.sequence / parallel.context
+    return parallel.expert * own / (parallel.tensor if parallel.sequence_parallel else 1)
+
+
+def expert_load(scenario: Scenario) -> float:
+    """Rows of the fullest expert rank over the mean, in one layer and micro-batch."""
+    moe, ranks = scenario.model.moe, scenario.parallel.expert
+    if moe is None:
+        return 1.0
+    limit = (moe.groups, moe.top_groups) if moe.groups and moe.top_groups else None
+    tokens = exchanged_tokens(scenario)
+    return load(scenario.train.routing, moe.experts, ranks, moe.top_k, tokens, limit)
+
+
+def expert_spread(scenario: Scenario, placement: Placement) -> Spread | None:
+    """How a token's experts spread over ranks and nodes, where the dispatcher merges copies."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is None or scenario.parallel.dispatcher == "alltoall":
+        return None
+    even = routing.kind == "balanced" or routing.drawn
+    shares = None if even else routing.shares(moe.experts)
+    found = spread(moe.experts, moe.top_k, placement, moe.groups, moe.top_groups, shares)
+    return by_chance(found, placement, exchanged_tokens(scenario)) if routing.drawn else found
+
+
+def arriving(scenario: Scenario) -> float | None:
+    """Rows that reach the fullest expert rank per token, where the dispatcher merges copies."""
+    if scenario.parallel.expert == 1:
+        return None
+    # On how many ranks experts lie does not depend on the nodes that these are in.
+    ranks = Placement(scenario.parallel.expert, scenario.parallel.expert)
+    found = expert_spread(scenario, ranks)
+    if found is None:
+        return None
+    return found.ranks * found.fullest_rank
