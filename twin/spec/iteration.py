@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, Count, Duration, Flag, Seconds, Share, Spec, Whole
+from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Flag, Seconds, Share, Spec, Whole
 from twin.spec.weight_update import WeightUpdateSpec
 
 Mode = Literal["colocated", "disaggregated", "one_step_off"]
@@ -56,6 +56,12 @@ class IterationSpec(Spec):
     offload: Flag = True
     """the trainer's weights and states leave the device while engines work; false: they stay beside
     the engines"""
+    unload: BytesPerSecond | None = None
+    """what one GPU copies to the host per second when the trainer's states leave it: memory that is
+    allocated anew and not pinned is slower than the link; null: as fast as links allow"""
+    backup: Flag = False
+    """engines that go to sleep copy their weights to the host, and back when they wake (the first
+    level of vLLM's sleep), although an update brings new ones"""
     sleep: Duration = 0.0
     """until engines have given their memory back, before training"""
     wake: Duration = 0.0

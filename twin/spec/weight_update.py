@@ -90,6 +90,9 @@ class WeightUpdateSpec(Spec):
     method: Literal["broadcast", "p2p"] = "broadcast"
     """broadcast: every rank receives all, and keeps what it needs; p2p: every rank is sent what it
     needs, by a map of both layouts"""
+    source: Literal["host", "device"] = "host"
+    """host: training has left the weights in hosts' memory; device: trainers send what is on their
+    devices, with an update alone"""
     stages: Literal["two", "three"] = "two"
     """two: all ranks copy a bucket from the host, then broadcasts run beside reloads; three: copies
     from the host run beside both"""

@@ -185,3 +185,9 @@ def test_a_recovery_takes_one_instance_only_and_no_more_rounds_than_its_ranks_ne
 def test_sending_what_is_needed_takes_less_than_sending_all() -> None:
     for name in (SMALL, LARGE, H800):
         assert seconds(name, "weight_update.method=p2p") < seconds(name) / 4
+
+
+def test_weights_on_devices_are_not_copied_from_a_host() -> None:
+    trace = played(SMALL, *QUICK, "weight_update.source=device")
+    assert "host_copy" not in trace.breakdown_ns or trace.breakdown_ns["host_copy"] == 0
+    assert trace.update_ns < played(SMALL, *QUICK).update_ns

@@ -303,8 +303,11 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
         "kept": recipe.kept,
         "prepare": recipe.prepare,
         "asleep": kept if colocated else "0B",
-        "update": {**weights, "free_memory": "8GiB", "updater": "checkpoint-engine-vllm"},
+        "backup": recipe.backup,
+        "update": {**weights, "free_memory": "8GiB", **recipe.update},
     }
+    if recipe.unload is not None:
+        iteration["unload"] = recipe.unload
     if not colocated:
         iteration["rollout_nodes"] = asked.engines // each
     return {"rollout": rollout, "iteration": iteration}

@@ -20,6 +20,8 @@ from twin.evidence.validate.suite import PublishedRow, degree
 from twin.loading import load_part
 from twin.loading.files import read_data, shipped_folder
 
+Tree = dict[str, Any]
+
 _STACKS = "stacks"
 """Of the shipped stacks, beside the suites."""
 
@@ -272,8 +274,6 @@ _FLASH2: Final = re.compile(r"\bfa2\b|\bflash[- ]?attention[- ]?2")
 
 _RECIPES: Final = "recipes"
 
-Tree = dict[str, Any]
-
 
 class Recipe(BaseModel):
     """A framework's recipe."""
@@ -309,6 +309,12 @@ class Recipe(BaseModel):
     """Passes forward before training."""
     balance: Literal["steps", "iteration"] = "steps"
     """Over what sequences are dealt evenly to replicas."""
+    unload: str | None = None
+    """What one GPU copies to the host per second when trainers make room."""
+    backup: bool = False
+    """Engines that sleep keep their weights in the host."""
+    update: Tree = {"updater": "checkpoint-engine-vllm"}
+    """How new weights come to engines."""
     stream: int = 1
     """Parts in which what engines write goes to the trainer."""
     prepare: str = "0s"

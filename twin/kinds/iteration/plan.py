@@ -60,9 +60,10 @@ def _plan(scenario: Scenario) -> IterationPlan:
         engines=gpus // server.spec.gpus,
         rollout_gpus=gpus,
         update=update,
-        switch=switch(trainer) if spec.offload else Switch(0.0, 0),
+        switch=switch(trainer, spec.unload) if spec.offload else Switch(0.0, 0, 0),
+        backup_ns=copy_ns(scenario.cluster, own.weights) if spec.backup and colocated else 0,
         handing_ns=0
-        if colocated
+        if colocated or spec.update.source == "device"
         else copy_ns(scenario.cluster, update.payload / trainer.scenario.cluster.gpus),
         fits=tuple(_fits(spec, trainer, own, update)),
         warnings=tuple(_warnings(spec, trainer, server, update)),

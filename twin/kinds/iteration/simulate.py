@@ -83,18 +83,18 @@ def _parts(
     # Passes forward know no optimizer steps: what is dealt at once is even there.
     scored = made if spec.balance == "steps" else _batch(plan, lengths, capacity, scored=True)
     took = trained(plan.trainer, made, scored if spec.scores else None)
-    moved = plan.switch.ns if plan.colocated else 0
+    there, back = (plan.switch.ns, plan.switch.back_ns) if plan.colocated else (0, 0)
     return {
         "rollout": one.length_ns,
         "rewards": round(1e9 * spec.rewards),
         "prepare": round(1e9 * spec.prepare * made.sequences),
-        "sleep": round(1e9 * spec.sleep) if plan.colocated else 0,
-        "load": moved,
+        "sleep": round(1e9 * spec.sleep) + plan.backup_ns if plan.colocated else 0,
+        "load": there,
         "score": spec.scores * took.score_ns,
         "train": took.train_ns,
-        "unload": moved,
+        "unload": back,
         "update": update_ns + plan.handing_ns,
-        "wake": round(1e9 * spec.wake),
+        "wake": round(1e9 * spec.wake) + plan.backup_ns,
     }, made
 
 

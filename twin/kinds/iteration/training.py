@@ -144,10 +144,12 @@ STATES = "optimizer_"
 BUFFERS = "optimizer_buffers"
 
 
-def switch(trainer: Plan) -> Switch:
-    """The way of a trainer's states between host and device, on the fullest GPU."""
+def switch(trainer: Plan, slowest: float | None = None) -> Switch:
+    """The way of a trainer's states between host and device, on the fullest GPU; `slowest`: bytes
+    per second on the way back, where not the link's."""
     size = max(states_of(stage) for stage in trainer.memory.stages)
-    return Switch(size, copy_ns(trainer.scenario.cluster, size))
+    there = copy_ns(trainer.scenario.cluster, size)
+    return Switch(size, there, max(there, round(1e9 * size / slowest)) if slowest else there)
 
 
 def states_of(stage: StageMemory) -> float:

@@ -63,10 +63,11 @@ Side = Literal["engines", "trainers", "all"]
 @dataclass(frozen=True, slots=True)
 class Switch:
     """Bytes of the trainer's states on the fullest GPU, and nanoseconds of their way from the host,
-    or back."""
+    and back."""
 
     bytes: float
     ns: int
+    back_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ class IterationPlan:
     rollout_gpus: int
     update: UpdatePlan
     switch: Switch
+    backup_ns: int
+    """Of the engines' weights to the host, and as long back."""
     handing_ns: int
     """From trainers' devices to their hosts, of the weights alone, where engines have GPUs of their
     own."""

@@ -143,6 +143,9 @@ class _Program:
                 flows=self.wires.fetch(rank, size),
                 carried=carried,
             )
+        if self.plan.scenario.weight_update.source == "device":
+            seconds = self._device_seconds(size)
+            return self.add("broadcast", bucket, seconds=seconds, after=after)
         return self.add(
             "host_copy",
             bucket,
