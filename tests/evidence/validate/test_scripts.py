@@ -80,3 +80,14 @@ def test_bloom_ran_two_sequences_on_blocking_launches_and_omni_path() -> None:
     assert scenario.software is not None
     assert scenario.software.host is not None
     assert not scenario.software.host.ahead
+
+
+def test_a_script_of_one_sequence_length_leaves_others_alone() -> None:
+    """The ModelZoo overlaps the all-to-all at 4,096 tokens, with gradients of weights delayed and
+    activations offloaded, and does neither at 131,072."""
+    name = "modelzoo-qwen3-235b-gb200-s{}-mxfp8-{}"
+    short, long = (express(shipped(name.format(*one))) for one in ((4096, 256), (131072, 128)))
+    assert short.tree["parallel"]["schedule"]["defer_weight_grad"]
+    assert short.over["memory"] == {"offload": ["activations"]}
+    assert "overlap_all_to_all" not in long.tree["parallel"]["schedule"]
+    assert "memory" not in long.over

@@ -36,8 +36,8 @@ of it and everything that is computed again."""
 
 class Script(BaseModel):
     """What a public launch script of a source says, for rows that leave it out. A script that names
-    its sources holds for all their rows of its model and GPU; another only where they are of its
-    GPUs, precision and sequence, and say no batch."""
+    its sources holds for all their rows of its model and GPU, and of what else it says; another
+    only where they are of its GPUs, precision and sequence, and say no batch."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,8 @@ class Script(BaseModel):
             return False
         if self.sources:
             named = any(begins(row.source, title) for title in self.sources)
-            return named and self.precision in ("", row.precision)
+            sized = self.gpus in (None, row.gpus) and self.seq in (None, row.sequence)
+            return named and sized and self.precision in ("", row.precision)
         mine = (self.gpus, self.precision, self.seq)
         return row.batch is None and mine == (row.gpus, row.precision, row.sequence)
 
@@ -130,6 +131,8 @@ class Stack(BaseModel):
     interleaves_above: float | None = None
     """Bubble over work of plain 1F1B above which a row that says no schedule ran an interleaved
     one: nobody lets a cluster wait for longer."""
+    delays_weight_gradients: bool = False
+    """Where it overlaps the expert all-to-all, gradients of weights come after that of the input."""
     splits: tuple[str, ...] = ()
     """Layers per chunk as its recipes write them, such as `4*15 1`; each is used for as many
     chunks and layers."""

@@ -231,6 +231,8 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     size = _micro_batch(row, tensor * pipeline * context, assumed)
     bubble = _bubble(row, tensor * context, pipeline, size)
     found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline, bubble), assumed)
+    if stack.delays_weight_gradients and "overlap_all_to_all" in found["schedule"]:
+        found["schedule"]["defer_weight_grad"] = True
     split = stack.split(pipeline * found.get("virtual", 1), layers)
     if pipeline > 1 and split is not None:
         found["layers"] = list(split)
