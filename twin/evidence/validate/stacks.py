@@ -132,7 +132,7 @@ class Stack(BaseModel):
     """Bubble over work of plain 1F1B above which a row that says no schedule ran an interleaved
     one: nobody lets a cluster wait for longer."""
     delays_weight_gradients: bool = False
-    """Where it overlaps the expert all-to-all, gradients of weights come after that of the input."""
+    """With an overlapped all-to-all, gradients of weights come after that of the input."""
     splits: tuple[str, ...] = ()
     """Layers per chunk as its recipes write them, such as `4*15 1`; each is used for as many
     chunks and layers."""
