@@ -109,3 +109,19 @@ def test_who_orders_tokens_by_expert_decides_how_fast_that_is_and_nothing_else()
     ]
     assert kinds == [["permute"] * 2, ["gather"] * 2]
     assert [moved(item) for item in own.items] == [moved(item) for item in other.items]
+
+
+def test_routing_weights_may_travel_by_themselves_behind_the_rows_they_belong_to():
+    """4 bytes for each of 8 copies of 4,096 tokens, as much as they add to the rows elsewhere."""
+    along, apart = (
+        moe_layer(Shape(1, 4096, expert=16, weights_apart=separate)) for separate in (False, True)
+    )
+    sent = [
+        {item.name: item.payload() for item in of.items if isinstance(item, Exchange)}
+        for of in (along, apart)
+    ]
+    assert list(sent[1]) == ["expert_counts", "dispatch", "dispatch_weights", "combine"]
+    assert sent[1]["dispatch_weights"] == 4 * 8 * 4096
+    assert sum(sent[0].values()) == sum(sent[1].values())
+    merged = moe_layer(Shape(1, 4096, expert=16, arriving=6.49, weights_apart=True))
+    assert "dispatch_weights" not in [item.name for item in merged.items]

@@ -175,6 +175,8 @@ class Shape:
     """Each matrix is a product of its own; otherwise those that share an input are one."""
     ordering: Streaming = "permute"
     """Kind of the kernels that put tokens in order of experts and back."""
+    weights_apart: bool = False
+    """In a plain all-to-all routing weights travel by themselves."""
 
     @property
     def per_tensor(self) -> bool:

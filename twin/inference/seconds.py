@@ -192,7 +192,9 @@ def _exchanged(engine: Engine, item: Exchange, of: str) -> float:
         return alone(chosen(cluster, "auto", kind, size, engine.sharers), cluster, engine.sharers)
     found = spread_of(engine) if of == "prefill" else None
     where = engine.everyone
-    flow = deepep(size, found, where) if found else traffic("all_to_all", size, where)
+    # Low-latency kernels write to all peers themselves, at once.
+    plain = replace(traffic("all_to_all", size, where), peers=0)
+    flow = deepep(size, found, where) if found else plain
     return alone(flow, cluster, where)
 
 

@@ -107,6 +107,7 @@ def shape_of(scenario: Scenario) -> Shape:
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
         separate="alternate_products" in scenario.memory.recompute,
+        weights_apart=scenario.software is not None and scenario.software.weights_apart,
         ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
     )
 

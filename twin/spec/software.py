@@ -108,5 +108,8 @@ class SoftwareSpec(Spec):
     gradient_stand_ins: Flag = False
     """kernels add gradients to their buffers, and autograd gets an empty tensor instead, of which
     one per shape of a matrix is kept (Transformer Engine from 2.3 on)"""
+    weights_apart: Flag = False
+    """routing weights travel in an all-to-all of their own behind that of their rows, as in
+    Megatron-Core; false: with them"""
     calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
     """calibrations of its kernels by GPU; of others the GPU's own is taken"""

@@ -30,7 +30,8 @@ Assumptions, all named:
   `Shape.weigh_outputs` they multiply it in fp32 instead (torchtitan, `MoE.forward`): the fp32 copy
   is kept for the weights' gradient, 4 x top-k x hidden bytes per token. In a plain all-to-all they
   travel with their rows, 4 bytes each, and their gradients come back with those of the rows
-  (`reference.model.dispatch`); where copies are merged they travel free.
+  (`reference.model.dispatch`), or with `Shape.weights_apart` in an all-to-all of their own
+  (Megatron-LM's `token_dispatch`); where copies are merged they travel free.
 - Before rows go in a plain all-to-all, ranks tell each other how many will come for each expert, 8
   bytes a number, and the host waits for it, since it has to size what it receives into (as in
   Megatron-LM's `alltoall` dispatcher). A layer that runs again asks again.
@@ -229,11 +230,14 @@ def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     )
     if shape.expert > 1:
         both, weights = "all_to_all", 0.0 if merged else SINGLE * way.rows
-        there, gradients = (width * way.copies + weights for width in (way.width, ELEMENT))
+        beside = 0.0 if shape.weights_apart else weights
+        there, gradients = (width * way.copies + beside for width in (way.width, ELEMENT))
         if not merged:
             asked = float(COUNT * moe.experts)
             steps.insert(0, Exchange("expert_counts", "expert", asked, both, None, asks=True))
         steps.append(Exchange("dispatch", "expert", there, both, both, 0.0, gradients))
+        if shape.weights_apart and weights:
+            steps.append(Exchange("dispatch_weights", "expert", weights, both, both))
     if shape.expert_tensor > 1:
         size = way.arrived
         steps.append(
