@@ -144,7 +144,7 @@ class CostModel:
             parallel.collectives,
             parallel.zero,
             parallel.reshard_after_forward,
-            expert_spread(scenario, plan.placements["expert"]),
+            _spread(plan),
             shape_of(scenario).expert_load,
             _expert_rate(scenario),
             parallel.overlap_tensor,
@@ -264,6 +264,12 @@ class CostModel:
     def priced(self, flow: Traffic, placement: Placement | None = None) -> tuple[Traffic, int]:
         """A traffic with what it takes beside its bytes (ns)."""
         return flow, nanoseconds(serial(flow, self.cluster, placement))
+
+
+def _spread(plan: Plan) -> Spread | None:
+    """How a token's experts spread over the expert group, where there is one."""
+    placement = plan.placements.get("expert")
+    return None if placement is None else expert_spread(plan.scenario, placement)
 
 
 def _expert_rate(scenario: Scenario) -> float | None:
