@@ -199,3 +199,13 @@ def test_an_engine_may_have_a_profile_of_its_own(tmp_path: Path) -> None:
     assert scenario.rl is not None
     assert scenario.rl.rollout.engine.calibration == slow
     assert scenario.calibration != slow
+
+
+def test_low_latency_kernels_do_not_serve_peers_one_by_one() -> None:
+    """What NCCL's all-to-all takes per peer is none of a decode step's."""
+    one = made("kimi-k2")
+    nic = one.cluster.node.nic.model_copy(update={"exchange_start": 1e-3, "exchange_peer": 1e-4})
+    node = one.cluster.node.model_copy(update={"nic": nic})
+    cluster = one.cluster.model_copy(update={"node": node})
+    slow = Engine(one.spec, one.model, cluster, one.calibration)
+    assert decode_pass(slow, 64, 4096.0).seconds == decode_pass(one, 64, 4096.0).seconds
