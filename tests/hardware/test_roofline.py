@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.hardware.catalog import plain
 from twin.arch.ops import OpClass, Product, Work
-from twin.hardware.roofline import seconds, speed_of_light
+from twin.hardware.roofline import apart_as, measured_apart, seconds, speed_of_light
+from twin.loading import load_part
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
@@ -146,3 +147,10 @@ def test_each_group_of_a_product_adds_its_launch_and_a_single_product_none() -> 
     )
     assert alone == pytest.approx(1e-2 + 1e-6)
     assert split == pytest.approx(alone + 80e-6)
+
+
+def test_permutations_without_numbers_of_their_own_are_as_fast_as_gathers() -> None:
+    own, other = (load_part("calibrations", name).spec for name in ("b200-nemo", "h100-nemo"))
+    assert apart_as("permute", own) == "permute"
+    assert apart_as("permute", other) == "gather"
+    assert measured_apart("permute", other) == measured_apart("gather", other)

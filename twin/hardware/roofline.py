@@ -196,12 +196,18 @@ def efficiency(
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
 
 
+def apart_as(op_class: OpClass, calibration: CalibrationSpec) -> str | None:
+    """The kind in `calibration.streaming` whose numbers hold for a class: its own, of permutations
+    else those of gathers; None where it has neither."""
+    known = calibration.streaming
+    kinds = ("permute", "gather") if op_class == "permute" else (op_class,)
+    return next((kind for kind in kinds if getattr(known, kind, None) is not None), None)
+
+
 def measured_apart(op_class: OpClass, calibration: CalibrationSpec) -> KernelsSpec | None:
     """What the profile knows of one kind of kernels that wait for memory, if anything."""
-    if calibration.streaming is None:
-        return None
-    found = getattr(calibration.streaming, op_class, None)
-    return calibration.streaming.gather if found is None and op_class == "permute" else found
+    kind = apart_as(op_class, calibration)
+    return None if kind is None else getattr(calibration.streaming, kind)
 
 
 def _launch(op_class: OpClass, calibration: CalibrationSpec, backward: bool) -> float:

@@ -16,7 +16,7 @@ from twin.engine.pass_dependencies import NOWHERE, turns
 from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
 from twin.hardware import matmul
-from twin.hardware.roofline import Price, measured_apart, price
+from twin.hardware.roofline import Price, apart_as, price
 from twin.planning.offload import offloaded
 from twin.planning.types import Plan
 from twin.schedules.base import Pass
@@ -67,8 +67,8 @@ def kernels(plan: Plan) -> Kernels:
     for op, name, work in _runs(plan):
         price = _price(plan, op, name, work)
         known = matmul.law(work.product, plan.scenario.calibration)
-        apart = measured_apart(op.kind, plan.scenario.calibration) is not None
-        field = f"calibration.streaming.{op.kind}" if apart else "calibration"
+        apart = apart_as(op.kind, plan.scenario.calibration)
+        field = f"calibration.streaming.{apart}" if apart else "calibration"
         launch = _launch_field(work) if known is not None else f"{field}.launch"
         if getattr(plan.scenario.calibration, f"{name}_launch", None) is not None:
             launch = f"calibration.{name}_launch"  # attention, in one direction
