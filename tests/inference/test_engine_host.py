@@ -28,9 +28,9 @@ def served(model: str = "llama3-8b", software: str = "vllm-v1", **changes: Any) 
 
 DEVICE = Pass({"memory": 0.010})
 NUMBERS: dict[str, Any] = {
-    "step": "1ms",
+    "each_pass": "1ms",
     "sequence": "10us",
-    "output": "20us",
+    "each_output": "20us",
     "launch": "10us",
 }
 
@@ -41,7 +41,7 @@ NUMBERS: dict[str, Any] = {
         ({}, 100, 0.010 + 0.001 + 100 * 3e-5),
         ({"apart": True}, 100, 0.010 + 0.001 + 100 * 1e-5),
         ({"apart": True}, 1000, 0.020 + 0.001),
-        ({"apart": True, "output": "100us"}, 1000, 0.100),
+        ({"apart": True, "each_output": "100us"}, 1000, 0.100),
         ({"ahead": True}, 100, 0.010),
         ({"ahead": True}, 1000, 0.001 + 0.030),
         ({"graphs": 50}, 100, 0.020 + 0.001 + 100 * 3e-5),

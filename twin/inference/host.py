@@ -23,7 +23,7 @@ from twin.inference.engine import Cause, Engine, Pass
 def step_seconds(engine: Engine) -> float:
     """Seconds of the host for a pass, whatever is in it."""
     own = engine.spec.software
-    beside = 0.0 if own is None else own.step * engine.cluster.node.host.slowness
+    beside = 0.0 if own is None else own.each_pass * engine.cluster.node.host.slowness
     return engine.spec.step_overhead + beside
 
 
@@ -32,7 +32,7 @@ def sequence_seconds(engine: Engine) -> float:
     own = engine.spec.software
     if own is None:
         return engine.spec.sequence_overhead
-    each = own.sequence + (0.0 if own.apart else own.output)
+    each = own.sequence + (0.0 if own.apart else own.each_output)
     return engine.spec.sequence_overhead + each * engine.cluster.node.host.slowness
 
 
@@ -46,7 +46,7 @@ def hosted(engine: Engine, one: Pass, sequences: int, kernels: float, rows: int)
     added = max(0.0, kernels * own.launch * slow - device) if launched else 0.0
     taken = max(device + added, host) if own.ahead else device + added + host
     if own.apart:
-        taken = max(taken, own.output * slow * sequences)
+        taken = max(taken, own.each_output * slow * sequences)
     return _with(one, taken - device)
 
 

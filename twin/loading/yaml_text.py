@@ -282,7 +282,7 @@ def _lines(section: Mapping[str, _Json], path: str, depth: int) -> Iterator[tupl
     indent = "  " * depth
     for key, item in section.items():
         below = f"{path}.{key}" if path else key
-        if isinstance(item, dict):
+        if isinstance(item, dict) and item:
             yield f"{indent}{key}:", ""
             yield from _lines(item, below, depth + 1)
         elif isinstance(item, list) and item and all(isinstance(entry, dict) for entry in item):

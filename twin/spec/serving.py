@@ -18,11 +18,11 @@ class ServingSpec(Spec):
     """framework, and how it is called"""
     release: str
     """of the framework, or the years of it"""
-    step: Seconds
+    each_pass: Seconds
     """time of the host for each pass: inputs, launch of a graph, tokens back from the device"""
     sequence: Seconds
     """the same for each sequence of a pass: scheduling, blocks of the cache, stop conditions"""
-    output: Seconds
+    each_output: Seconds
     """text and log-probability of one token of one sequence"""
     apart: Flag = False
     """outputs are made by a process of their own, beside the next passes"""
@@ -41,4 +41,4 @@ class ServingSpec(Spec):
 
     def __hash__(self) -> int:
         """Of what tells stacks apart: engines are remembered by it, and a table has no hash."""
-        return hash((self.name, self.step, self.sequence, self.output, self.launch))
+        return hash((self.name, self.each_pass, self.sequence, self.each_output, self.launch))

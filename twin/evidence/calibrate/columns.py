@@ -223,11 +223,12 @@ def _hardware(row: Row, plain: bool) -> list[tuple[str, Cell]]:
 
 
 def _node_of(cell: Cell) -> str:
-    """The one node of the catalog with a GPU."""
+    """The one node of the catalog with a GPU, or the one after which all others are named."""
     name = _gpu_name(cell)
     having = _nodes()[name]
-    if len(having) == 1:
-        return having[0]
+    usual = min(having, key=len, default="")
+    if usual and all(one.startswith(usual) for one in having):
+        return usual
     message = f"{len(having)} nodes have the GPU `{name}`"
     fix = f"add a column `node`: {', '.join(having)}" if having else "add a column `node`"
     raise UsageError([Problem("TW356", "", message, fix, cell.origin)])

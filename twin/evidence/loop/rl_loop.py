@@ -32,7 +32,7 @@ METRICS: Final = "metrics.jsonl"
 PAIRS: Final[Mapping[str, tuple[Phase, ...]]] = {
     "rollout": ("rollout", "rewards"),
     "switch": ("sleep", "load"),
-    "score": ("score",),
+    "score": ("prepare", "score"),
     "train": ("train",),
     "update": ("unload", "update"),
     "wake": ("wake",),
