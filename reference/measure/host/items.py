@@ -1,0 +1,195 @@
+"""Seconds of the items of a step: functions forward and backward, loops over experts, calls.
+
+All functions of a layer run in a shuffled order, as often as a layer calls them, after memory has
+streamed through the caches as weights of experts do in a step. So each finds its code and objects
+as cold as a step does. Means leave out the slowest and the fastest twentieth. No step is timed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from statistics import fmean, median
+from time import thread_time
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from reference.measure.host.functions import LOOPS, Narrow, Timed, loop, narrow_run
+from reference.trainer.settings import settings
+
+ROUNDS: Final = 250
+WARM: Final = 20
+"""Rounds before the first that counts."""
+STREAMED: Final = 8 << 20
+"""Bytes that pass through the caches before a round, OURS: more than a core's own, and about what
+the experts of a small model's layer read and write."""
+FEW: Final = 4
+MANY: Final = 64
+"""Experts of the loops that are timed: their difference says what an expert takes."""
+MOVED: Final = {"": 2, "_backward": 10}
+"""Bytes of a weight that a loop moves, which a profile counts and no item does: reads it; reads it
+again, and adds to its fp32 gradient."""
+NODES: Final = (2, 42)
+"""Lengths of the chains whose difference says what a node of autograd takes."""
+
+
+@dataclass(slots=True)
+class Samples:
+    """Seconds by item."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+    def add(self, name: str, call: Callable[[], Any]) -> Any:
+        """Time a call and return what it gives; other processes on the core take none of it."""
+        begun = thread_time()
+        given = call()
+        self.seconds.setdefault(name, []).append(thread_time() - begun)
+        return given
+
+    def __getitem__(self, name: str) -> float:
+        """The mean without the extremes, less what the clock takes."""
+        values = sorted(self.seconds[name])
+        cut = len(values) // 20
+        return fmean(values[cut : len(values) - cut]) - CLOCK
+
+
+def _clock() -> float:
+    times = [thread_time() for _ in range(2000)]
+    return median(after - before for before, after in pairwise(times))
+
+
+CLOCK: Final = _clock()
+"""Seconds between two readings."""
+
+
+def items(rounds: int = ROUNDS) -> dict[str, float]:
+    """Seconds of each item. Functions have two: `NAME` forward, `NAME_backward` for gradients."""
+    run = narrow_run()
+    with settings(run.train):
+        narrow = Narrow(run)
+        short = {name: Timed(loop(name, FEW)) for name in LOOPS}
+        found = _functions(narrow.functions() | short, rounds)
+        each, byte = _loops(rounds // 2)
+        for way in MOVED:
+            around = [found.pop(name + way) - FEW * each[name + way] for name in LOOPS]
+            found[f"experts{way}"] = fmean(around)
+        beside = {
+            name + way: each[name + way] - moved * inputs * outputs * byte
+            for name, (inputs, outputs) in LOOPS.items()
+            for way, moved in MOVED.items()
+        }
+        return {**found, **beside, **_calls(rounds), "parameter": _update(narrow, rounds)}
+
+
+def _functions(timed: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+    """Each function forward and backward. A backward of one node stands for the engine's start."""
+    one = torch.randn(8, requires_grad=True)
+    timed = {**timed, "engine": Timed(lambda: one.view(8))}
+    samples, stream = Samples(), _stream()
+    order = [name for name, each in timed.items() for _ in range(each.times)]
+    for turn in range(rounds + WARM):
+        found = samples if turn >= WARM else Samples()
+        random.shuffle(order)
+        stream()
+        made = [(name, found.add(name, timed[name].call)) for name in order]
+        todo = [(name, *_ends(out)) for name, out in made]
+        random.shuffle(todo)
+        del made
+        stream()
+        for name, outs, grads in todo:
+            found.add(f"{name}_backward", partial(torch.autograd.backward, outs, grads))
+    engine = samples["engine_backward"]
+    names = [name for name in timed if name != "engine"]
+    backward = {f"{name}_backward": samples[f"{name}_backward"] - engine for name in names}
+    return {name: samples[name] for name in names} | backward | {"engine": engine}
+
+
+def _ends(out: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Where a backward begins, and with which gradients."""
+    outs = out if isinstance(out, tuple) else (out,)
+    ends = tuple(one for one in outs if one.grad_fn is not None)
+    return ends, tuple(torch.ones_like(one) for one in ends)
+
+
+def _loops(rounds: int) -> tuple[dict[str, float], float]:
+    """What an expert takes of each loop, forward and backward, and a byte that is streamed."""
+    samples, stream = Samples(), _stream()
+    calls = {(name, experts): loop(name, experts) for name in LOOPS for experts in (FEW, MANY)}
+    order = list(calls)
+    for turn in range(rounds + WARM):
+        found = samples if turn >= WARM else Samples()
+        random.shuffle(order)
+        for name, experts in order:
+            found.add("stream", stream)
+            ends, grads = _ends(found.add(f"{name}*{experts}", calls[name, experts]))
+            stream()
+            back = partial(torch.autograd.backward, ends, grads)
+            found.add(f"{name}_backward*{experts}", back)
+    each = {
+        name: (samples[f"{name}*{MANY}"] - samples[f"{name}*{FEW}"]) / (MANY - FEW)
+        for one in LOOPS
+        for name in (one, f"{one}_backward")
+    }
+    return each, samples["stream"] / (2 * STREAMED)
+
+
+def _calls(rounds: int) -> dict[str, float]:
+    """Calls of torch and Python that a micro-batch makes beside its functions."""
+    x, y = torch.randn(8, 8), torch.randn(8, 8)
+    frames = [_frame(number) for number in range(200)]
+    calls: dict[str, list[Callable[[], Any]]] = {
+        "view": [lambda: x.view(64), lambda: x[1:5], lambda: x.unsqueeze(0), x.detach],
+        "fill": [lambda: torch.zeros_like(x), lambda: torch.arange(8)],
+        "pointwise": [lambda: x * y, lambda: x + y, lambda: x.mul_(1.0), x.neg],
+        "frame": [partial(call, x, y) for call in frames],
+    }
+    short, long = NODES
+    calls |= {f"node*{length}": [_chain(length)] for length in NODES}
+    samples, stream = Samples(), _stream()
+    order = [(name, call) for name, some in calls.items() for call in some]
+    for turn in range(rounds // 5 + WARM):
+        found = samples if turn >= WARM else Samples()
+        random.shuffle(order)
+        stream()
+        for name, call in order:
+            found.add(name, call)
+    node = (samples[f"node*{long}"] - samples[f"node*{short}"]) / (long - short)
+    return {name: samples[name] for name in calls if "*" not in name} | {"node": node}
+
+
+def _frame(number: int) -> Callable[[Any, Any], Any]:
+    """A small function of Python with code of its own."""
+    space: dict[str, Any] = {}
+    exec(f"def call(x, y):\n    return (x, y, {number})", space)
+    return space["call"]
+
+
+def _chain(length: int) -> Callable[[], Any]:
+    """A backward through so many views."""
+    first = torch.randn(8, requires_grad=True)
+    last = first
+    for _ in range(length):
+        last = last.view(8)
+    grad = torch.ones(8)
+    return lambda: torch.autograd.grad(last, first, grad, retain_graph=True)
+
+
+def _update(narrow: Narrow, rounds: int) -> float:
+    """What a step does once, for each parameter."""
+    samples, stream = Samples(), _stream()
+    for turn in range(rounds // 5 + WARM):
+        narrow.give_gradients()
+        stream()
+        (samples if turn >= WARM else Samples()).add("update", narrow.update)
+    return samples["update"] / narrow.parameters
+
+
+def _stream() -> Callable[[], Any]:
+    """Pass memory through the caches."""
+    memory = torch.zeros(STREAMED // 4)
+    return lambda: memory.add_(1.0)
