@@ -1,0 +1,99 @@
+"""The host of the reference: labels of calls, functions whose times do not overlap, and items."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from reference.measure.host.counting import KIND_OF, KINDS
+from reference.measure.host.functions import Narrow, narrow_run
+from reference.measure.host.items import items
+from reference.measure.host.labels import label, local_name
+from reference.trainer.settings import settings
+from twin.loading import load_part
+
+PRODUCTS = set(KINDS["product"].split())
+OWN_PRODUCTS = {"linear": 1, "router": 1, "attention": 2}
+"""Products forward of functions that have any: scores and values are the core's."""
+
+
+class _Watched(TorchDispatchMode):
+    """The first call of torch under each label, and how many calls are products."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        super().__init__()
+        self.names = names
+        self.products = 0
+        self.labels: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        frame: FrameType = sys._getframe(1)
+        self.labels.add(label(frame, self.names))
+        self.products += func.overloadpacket.__name__ in PRODUCTS
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(scope="module")
+def narrow() -> Any:
+    """A narrow model, set up as a run's."""
+    run = narrow_run()
+    with settings(run.train):
+        yield Narrow(run)
+
+
+def _names(model: nn.Module) -> dict[int, str]:
+    return {id(module): local_name(name) for name, module in model.named_modules()}
+
+
+def test_a_name_in_a_layer_leaves_out_the_layer() -> None:
+    names = ["layers.3.attention.q_down", "layers.3", "head", ""]
+    assert [local_name(name) for name in names] == ["attention.q_down", "layers.3", "head", ""]
+
+
+def test_a_call_outside_of_the_reference_belongs_to_the_step() -> None:
+    assert label(sys._getframe(), {}) == "step"
+
+
+def test_every_kind_of_call_has_calls_of_its_own() -> None:
+    assert len(KIND_OF) == sum(len(names.split()) for names in KINDS.values())
+
+
+def test_every_operation_of_a_forward_has_its_label(narrow: Narrow) -> None:
+    words = torch.randint(0, 512, (1, 16))
+    with _Watched(_names(narrow.model)) as watched:
+        narrow.model.loss(words, words)
+    assert watched.labels == {
+        *("embedding_lookup", "attention_norm", "q_down", "q_norm", "q_up", "kv_down", "kv_norm"),
+        *("kv_up", "mla_rope", "attention_flash", "attention_out", "ffn_norm", "ffn_up"),
+        *("ffn_swiglu", "ffn_down", "router", "router_scores", "dispatch_permute", "experts_up"),
+        *("experts_swiglu", "experts_down", "combine_unpermute", "shared_up", "shared_swiglu"),
+        *("shared_down", "ffn_residual", "final_norm", "head", "loss_max"),
+    }
+
+
+def test_no_function_holds_the_products_of_another(narrow: Narrow) -> None:
+    """What has an item of its own is a stub elsewhere: no time is counted twice."""
+    for name, timed in narrow.functions().items():
+        with _Watched({}) as watched:
+            timed.call()
+        assert watched.products == OWN_PRODUCTS.get(name, 0), name
+
+
+def test_every_function_has_gradients_to_time(narrow: Narrow) -> None:
+    for name, timed in narrow.functions().items():
+        out = timed.call()
+        outs = out if isinstance(out, tuple) else (out,)
+        assert any(one.grad_fn is not None for one in outs), name
+
+
+def test_items_are_those_of_the_catalog() -> None:
+    made = items(rounds=5)
+    host = load_part("software", "reference-cpu").spec.host
+    assert host is not None
+    assert made.keys() == host.items.keys()
