@@ -93,7 +93,8 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 
 def test_the_shipped_residuals_are_of_rows_that_do_not_judge() -> None:
-    uses = {one.id: shipped(one.id.removesuffix("[reserved]")).use for one in interval.shipped().residuals}
+    rows = [one.id for one in interval.shipped().residuals]
+    uses = {name: shipped(name.removesuffix("[reserved]")).use for name in rows}
     assert uses
     assert set(uses.values()) <= {"fit", "near-fit"}
     assert all((uses[one.id] == "fit") is one.fitted for one in interval.shipped().residuals)
