@@ -122,7 +122,8 @@ class TrainSpec(Spec):
     Transformer Engine, whose casts are part of the kernels before them, and whose experts get their
     tokens in bf16; current: of the tensor itself, so that casts are kernels of their own, read
     once more for the maximum, and experts are cast one by one; mx: of 32 values, cast by kernels of
-    their own along both sides"""
+    their own along both sides; row: of each row of an operand, cast by rows and by columns, as
+    torchao's rowwise recipe"""
     gradients: Literal["fp32", "bf16"] = "fp32"
     """numbers in which gradients are kept over micro-batches and reduced over ranks"""
     attention_kernel: Literal["flash", "unfused"] = "flash"

@@ -40,6 +40,7 @@ scale, and write the numbers (`Float8CurrentScalingQuantizer::quantize_impl`). A
 maximum on its way, so that two are left; of experts there are as many for each one. `mx`: a scale
 per 32 values, by one kernel that writes the tensor along both of its sides, one per expert; two
 more put the scales in the order that the tensor cores read (`nvte_swizzle_scaling_factors`).
+`row`: one scale per row of each operand (`twin.arch.fp8_rows`).
 
 Activations that wait in FP8 for their backward pass: which, in how many bytes, and the kernels
 that pack and unpack them.
@@ -63,6 +64,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from twin.arch.fp8_rows import input_cast, made_cast, product_casts
 from twin.arch.kernels import ELEMENT, FP8, SINGLE, TILE, Matmul, linear, streaming
 from twin.arch.ops import Item, Layer, Op, Shape, Work
 from twin.arch.recompute import wholly
@@ -89,6 +91,8 @@ def row_cut(
     own, *behind = projection(name, shape, sizes, saved, bias)
     if not (shape.per_tensor and shape.sequence_parallel and shape.tensor > 1):
         return (own, *behind)
+    if shape.scaling == "row":
+        return (own, *behind)
     values = sizes[0] * sizes[2]
     (turn,) = behind
     slice_of = (_read(shape) + FP8) * values / shape.tensor
@@ -105,6 +109,8 @@ def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tup
     if matmul.precision == "bf16":
         return ()
     inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
+    if shape.scaling == "row":
+        return (product_casts(name, matmul),)
     if shape.per_tensor:
         return (Op(f"{name}_turn", "cast", Work(), _casting(outputs, shape, matmul.groups)),)
     cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
@@ -118,6 +124,8 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     `keep` bf16 is what is kept."""
     if shape.precision == "bf16" or (shape.per_tensor and keep):
         return (made,)
+    if shape.scaling == "row":
+        return made_cast(made, shape)
     if shape.scaling in ("current", "mx"):
         return _quantised(made, shape)
     if shape.per_tensor:
@@ -134,7 +142,7 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
 def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
     """As `cast`, of what goes into the product of several experts: Transformer Engine's grouped
     product casts its input itself, by one kernel or a few for each expert."""
-    if not shape.per_tensor:
+    if not shape.per_tensor or shape.scaling == "row":
         return cast(made, shape)
     return _quantised(made, shape, experts)
 
@@ -177,6 +185,8 @@ def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[O
     they come in FP8, or are multiplied in bf16."""
     if not shape.per_tensor:
         return ()
+    if shape.scaling == "row":
+        return (input_cast(name, values),)
     made, output = _casting(values, shape, experts), shape.layouts * FP8 * values
     return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=output),)
 

@@ -41,9 +41,9 @@ CrossEntropy = Literal["fused", "eager", "eager_held", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
 """Numbers that tensor cores multiply; fp8 is E4M3."""
-Scaling = Literal["block", "tensor", "current", "mx"]
+Scaling = Literal["block", "tensor", "current", "mx", "row"]
 """What shares a scale of FP8: 128 values, or 128 x 128 (DeepSeek-V3, section 3.3); a tensor, by the
-steps before; a tensor, by itself; 32 values (`twin.arch.fp8`)."""
+steps before; a tensor, by itself; 32 values (`twin.arch.fp8`); a row (`twin.arch.fp8_rows`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +180,14 @@ class Shape:
 
     @property
     def per_tensor(self) -> bool:
-        """Whether products take FP8 with one scale per tensor."""
+        """Whether products take FP8 whose scales the dispatch of tokens does not know: all but
+        those of blocks."""
         return self.precision == "fp8" and self.scaling != "block"
+
+    @property
+    def gathered(self) -> Precision:
+        """Numbers that tensor ranks gather for products: with scales of rows it is bf16."""
+        return "bf16" if self.scaling == "row" else self.precision
 
     @property
     def layouts(self) -> int:

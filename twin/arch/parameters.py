@@ -53,7 +53,7 @@ def leave(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
     if shape.tensor == 1:
         return ()
     if shape.sequence_parallel:
-        gathered = _sent(size, "fp8") if shape.per_tensor else size
+        gathered = _sent(size, shape.gathered) if shape.per_tensor else size
         kinds: tuple[CollectiveKind, CollectiveKind] = ("reduce_scatter", "all_gather")
         return (Exchange(name, "tensor", size, *kinds, backward_bytes=gathered),)
     return (Exchange(name, "tensor", size, "all_reduce", None),)

@@ -212,7 +212,7 @@ TRAIN: dict[str, list[Any]] = {
     "optimizer": [{"kind": "adamw"}, {"kind": "adamw", "moments": "bf16"}, {"kind": "muon"},
                   {"kind": "muonclip", "newton_schulz": "partitioned"}],
     "precision": ["bf16", "fp8"],
-    "fp8_scaling": ["block", "tensor", "current", "mx"],
+    "fp8_scaling": ["block", "tensor", "current", "mx", "row"],
     "gradients": ["fp32", "bf16"],
     "attention_kernel": ["flash", "unfused"],
     "cross_entropy": ["fused", "eager"],

@@ -69,9 +69,9 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
     hidden = ELEMENT * tokens * model.hidden
     bias = attention.bias or attention.qkv_bias
     return (
-        *enter("attention_gather", hidden, shape, shape.precision),
+        *enter("attention_gather", hidden, shape, shape.gathered),
         *_projections(attention, shape, model.hidden, bias),
-        *regather("attention_regather", hidden, shape, shape.precision),
+        *regather("attention_regather", hidden, shape, shape.gathered),
         *_shared_heads(attention, shape),
         *_queries_keys(attention, model, own, tokens),
         *core(own, shape, model.dropout),

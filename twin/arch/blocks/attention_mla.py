@@ -77,17 +77,17 @@ def _queries(
     if rank is None:
         size = ELEMENT * tokens * model.hidden
         return (
-            *enter("q_gather", size, shape, shape.precision),
+            *enter("q_gather", size, shape, shape.gathered),
             *projection("q_projection", shape, (tokens, model.hidden, width), made),
-            *regather("q_regather", size, shape, shape.precision),
+            *regather("q_regather", size, shape, shape.gathered),
         )
     local, size = shape.local_tokens, ELEMENT * tokens * rank
     return (
         *projection("q_down", shape, (local, model.hidden, rank), ELEMENT * local * rank),
         *cast(norm("q_norm", local, rank), shape),
-        *enter("q_gather", size, shape, shape.precision),
+        *enter("q_gather", size, shape, shape.gathered),
         *projection("q_up", shape, (tokens, rank, width), made),
-        *regather("q_regather", size, shape, shape.precision),
+        *regather("q_regather", size, shape, shape.gathered),
     )
 
 
@@ -105,7 +105,7 @@ def _keys_values(
         # In bf16 for all precisions: the rotary key, which no product reads, is part of it.
         *enter("kv_gather", ELEMENT * tokens * latent, shape),
         *projection("kv_up", shape, (tokens, rank, width), values),
-        *regather("kv_regather", ELEMENT * tokens * rank, shape, shape.precision),
+        *regather("kv_regather", ELEMENT * tokens * rank, shape, shape.gathered),
     )
 
 

@@ -42,7 +42,7 @@ def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     names = ("ffn_gate", "ffn_up") if shape.separate and count > 1 else ("ffn_up",)
     made = count // len(names) * width
     return (
-        *enter("ffn_gather", hidden, shape, shape.precision),
+        *enter("ffn_gather", hidden, shape, shape.gathered),
         *(
             op
             for name in names
@@ -50,7 +50,7 @@ def items(ffn: DenseFfn, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
                 name, shape, (tokens, model.hidden, made), ELEMENT * tokens * made, ffn.bias
             )
         ),
-        *regather("ffn_regather", hidden, shape, shape.precision),
+        *regather("ffn_regather", hidden, shape, shape.gathered),
         *cast(activation("ffn", ffn.kind, tokens, width), shape),
         *row_cut("ffn_down", shape, down, bias=ffn.bias),
         *leave("ffn_reduce", hidden, shape),

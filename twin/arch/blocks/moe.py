@@ -256,6 +256,8 @@ def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         steps.append(_there("dispatch_sort", way, way.routed, way.routed, "gather"))
     if shape.per_tensor:
         held = moe.experts // shape.expert
+        if shape.scaling == "row":
+            steps[-1] = replace(steps[-1], saved=way.width * way.routed)
         return (*steps, *arrived("experts", way.routed, shape, held))
     return (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
 

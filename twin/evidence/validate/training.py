@@ -187,7 +187,7 @@ def _precision(row: PublishedRow) -> str:
 
 _SCALINGS: Final = {
     "mx": "mx", "block": "block", "subchannel": "block", "delayed": "tensor", "-cs": "current",
-    "current": "current", "tensorwise": "current",
+    "current": "current", "tensorwise": "current", "rowwise": "row",
 }  # fmt: skip
 """Words for what shares a scale of FP8."""
 
