@@ -88,3 +88,15 @@ def test_a_loop_that_holds_its_logits_has_4_bytes_of_a_logit_more() -> None:
 def test_megatron_holds_little_beside_its_tensors(name: str) -> None:
     device = device_memory(plan(load(name)))
     assert device.reserved < 1.15 * device.allocated
+
+
+def test_fsdp1_reserves_one_gathered_layer_more() -> None:
+    """Its memory waits for the device while the next is gathered; no tensor has it."""
+    sharded = ("parallel.zero=3", "parallel.pipeline=1", "software=fsdp1")
+    late, at_once = (
+        of_llama(*sharded, f"software.frees_late={flag}") for flag in ("true", "false")
+    )
+    largest = max(layer.used.total for chunk in late.chunks for layer in chunk.layers)
+    more = cached_bytes(late, 0) - cached_bytes(at_once, 0)
+    assert more == pytest.approx(2 * largest, abs=2 << 20)
+    assert late.memory == at_once.memory

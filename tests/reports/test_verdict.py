@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.reports import made
+from twin.planning.types import DeviceMemory
 from twin.reports import fitting, memory_report, report, verdict
 
 
@@ -40,6 +41,28 @@ def test_exactly_full_still_fits() -> None:
     plan = made.plan(gib=(90.0, 40.0))
     assert plan.memory.fits
     assert fitting(memory_report(plan.memory)).startswith("Fits with 0 B to spare")
+
+
+def test_a_peak_whose_interval_crosses_the_budget_may_turn_out_otherwise() -> None:
+    gib = 2.0**30
+    memory = made.plan(gib=(60.0, 40.0)).memory
+    told = {
+        (50, 89): "",
+        (50, 91): " It may not fit: the peak's 80 % interval is 50 GiB to 91 GiB.",
+    }
+    for (low, high), words in told.items():
+        known = memory_report(memory, interval=(low * gib, high * gib))
+        assert fitting(known) == f"Fits with 30 GiB to spare on the fullest GPU (stage 0).{words}"
+    over = memory_report(made.plan(gib=(96.0, 40.0)).memory, interval=(88 * gib, 105 * gib))
+    assert fitting(over).endswith(" It may fit: the peak's 80 % interval is 88 GiB to 105 GiB.")
+
+
+def test_what_the_allocator_gives_back_to_fit_is_told() -> None:
+    device = DeviceMemory(allocated=1.0, reserved=2.0, in_use=3.0, given_back=2.0**30)
+    tight = memory_report(made.plan().memory, device)
+    assert "PyTorch's allocator must give back 1 GiB to fit" in fitting(tight)
+    full = memory_report(made.plan(gib=(96.0, 40.0)).memory, device)
+    assert "give back" not in fitting(full)
 
 
 def test_the_host_is_named_where_something_is_kept_there_and_where_it_is_full() -> None:

@@ -391,3 +391,11 @@ def test_the_named_microbatch_counts_go_and_none_between_them_does(stages, micro
 def test_an_order_that_cannot_run_is_refused_with_its_reason(kind, shape):
     with pytest.raises(ValueError, match=kind):
         schedule_of(kind).order(*shape)
+
+
+def test_one_stage_puts_off_no_weight_gradients():
+    """It sends no gradient that they could run under."""
+    alone = schedule_of("kimi-k2").order(1, 1, 8)[0]
+    assert {action.kind for action in alone} == {"F", "B"}
+    assert alone == schedule_of("overlapped").order(1, 1, 8)[0]
+    assert {action.kind for action in schedule_of("kimi-k2").order(2, 2, 8)[0]} == {"F", "I", "W"}

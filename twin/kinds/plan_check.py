@@ -13,6 +13,7 @@ from twin.planning.types import Plan
 from twin.reports import fitting, memory_report
 from twin.reports.cost import check_data
 from twin.reports.head import FITS, judge
+from twin.reports.kpi_intervals import peak_interval
 from twin.reports.tables import nearest_table, plan_tables
 from twin.scenario import Scenario
 
@@ -27,7 +28,7 @@ def plan_check(
     scenario, memory = planned.scenario, planned.memory
     check_data(scenario)
     near = nearest(scenario) if nearest and not memory.fits else ()
-    report = memory_report(memory, device_memory(planned))
+    report = memory_report(memory, device_memory(planned), peak_interval(planned))
     known = {
         FITS: memory.fits,
         "peak_device_bytes": memory.peak.peak_bytes,

@@ -11,7 +11,10 @@ Megatron-LM keeps weights and gradients in one buffer each. Under torch's `fully
 in which parameters arrive and the fp32 copies of gradients that leave have streams, and so memory,
 of their own (`_fsdp_collectives.py`). An output that an operation keeps is one tensor.
 
-Left out: tensors that other streams use for a while longer (`record_stream`), which makes ranks of
+Under FSDP1 (`software.frees_late`) the host gathers a layer while the device is one behind: the
+running layer, the next, and one whose memory waits for the device. The last is reserved only.
+
+Left out: other tensors that streams use for a while longer (`record_stream`), which makes ranks of
 one run differ by some percent; temporaries of the update.
 """
 
@@ -140,10 +143,19 @@ class _Rank:
                     self.memory.take(held[name])
             for blocks in made:
                 self.give(blocks)
+            self.give([self.memory.take(size, "gather") for size in self.waiting_gathers()])
             self.take_states(1)
         for name in _BUFFERS:
             if held.get(name):
                 self.memory.take(held[name])
+
+    def waiting_gathers(self) -> list[float]:
+        """Bytes of a gathered layer that the device has not passed while others are gathered."""
+        scenario = self.plan.scenario
+        late = scenario.software is not None and scenario.software.frees_late
+        if scenario.parallel.zero < 3 or not late:
+            return []
+        return [PARAMETER_BYTES * max((one.used.total for _, one in self.layers), default=0)]
 
     def run(self, action: Action) -> None:
         """One pass of a chunk."""

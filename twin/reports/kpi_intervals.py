@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from math import exp
 from typing import Final
 
-from twin.planning.types import Warning
+from twin.planning.types import Plan, Warning
 from twin.reports.interval import (
     Circumstances,
     Correction,
     Known,
     Reach,
+    circumstances,
     reach,
     shipped,
 )
@@ -55,6 +56,12 @@ def intervals(
     step = step.physics if step is not None and physics else step
     spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
     return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
+
+
+def peak_interval(plan: Plan) -> Interval | None:
+    """The interval of a plan's peak of device memory, without a simulated step."""
+    peak = reach(circumstances(plan, {}), "peak_device_bytes", shipped())
+    return None if peak is None else peak.spread(plan.memory.peak.peak_bytes)
 
 
 def _interval(

@@ -69,6 +69,8 @@ class MemoryReport:
     """Parameters and gradients of the whole model, each once."""
     device: DeviceMemory | None = None
     """The fullest GPU as PyTorch and the driver count it; None in answers stored before."""
+    interval: tuple[float, float] | None = None
+    """80 % interval of the peak's bytes; None where no published run is like the plan's."""
 
     @property
     def host_per_node(self) -> float:
@@ -81,6 +83,11 @@ class MemoryReport:
         return self.peak.peak_bytes <= self.budget
 
     @property
+    def may_differ(self) -> bool:
+        """Whether the interval of the peak reaches to the other side of the budget."""
+        return self.interval is not None and self.interval[0] <= self.budget < self.interval[1]
+
+    @property
     def fits_host(self) -> bool:
         """Whether a node has room for what its ranks keep on the host."""
         return self.host_capacity is None or self.host_per_node <= self.host_capacity
@@ -90,6 +97,8 @@ class MemoryReport:
         return {
             "categories": dict(self.peak.categories),
             "peak_bytes": self.peak.peak_bytes,
+            "interval": self.interval,
+            "may_differ": self.may_differ,
             "peak_moment": self.peak.peak_moment,
             "stage": self.peak.stage,
             "capacity": self.capacity,

@@ -21,7 +21,7 @@ from twin.reports.breakdown import CAUSES, exposures, mean
 from twin.reports.cost import bill, data_of
 from twin.reports.head import FITS, UNTIMED, CatalogUse, RunInfo, judge, provenance
 from twin.reports.interval import circumstances
-from twin.reports.kpi_intervals import intervals
+from twin.reports.kpi_intervals import Interval, intervals
 from twin.reports.kpis import NO_GOODPUT, goodput_of, kpis, with_spans
 from twin.reports.overlap import overlap
 from twin.reports.report import (
@@ -60,7 +60,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
-        memory=memory_report(plan.memory, device_memory(plan)),
+        memory=memory_report(plan.memory, device_memory(plan), spans["peak_device_bytes"]),
         links={
             name: LinkUse(size, trace.link_busy[name]) for name, size in trace.link_bytes.items()
         },
@@ -96,7 +96,9 @@ def resolved(scenario: Root) -> dict[str, Any]:
     return scenario.model_dump(mode="json", by_alias=True)
 
 
-def memory_report(memory: Memory, device: DeviceMemory | None = None) -> MemoryReport:
+def memory_report(
+    memory: Memory, device: DeviceMemory | None = None, interval: Interval | None = None
+) -> MemoryReport:
     """The ledger's peaks against capacity, reserve and budget, in bytes."""
     return MemoryReport(
         peak=_peak(memory.peak),
@@ -108,6 +110,7 @@ def memory_report(memory: Memory, device: DeviceMemory | None = None) -> MemoryR
         host_capacity=memory.host_capacity if isfinite(memory.host_capacity) else None,
         unique_bytes=memory.unique_bytes,
         device=device,
+        interval=interval,
     )
 
 

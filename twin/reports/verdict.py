@@ -33,7 +33,25 @@ def verdict(report: Report) -> str:
 
 def fitting(memory: MemoryReport) -> str:
     """Does it fit: the room left, or which stage is over, by how much, with which tensors, and how
-    many more are over; the same of host memory, where anything is kept there."""
+    many more are over; the same of host memory, where anything is kept there. Then what is doubtful
+    about it."""
+    return f"{_room(memory)}{_doubt(memory)}"
+
+
+def _doubt(memory: MemoryReport) -> str:
+    """How the answer may turn out otherwise, and what the allocator does to make it hold."""
+    said = ""
+    if memory.interval is not None and memory.may_differ:
+        low, high = map(gibibytes, memory.interval)
+        other = "may not fit" if memory.fits_device else "may fit"
+        said += f" It {other}: the peak's 80 % interval is {low} to {high}."
+    if memory.fits_device and memory.device is not None and memory.device.given_back:
+        size = gibibytes(memory.device.given_back)
+        said += f" PyTorch's allocator must give back {size} to fit, which slows steps."
+    return said
+
+
+def _room(memory: MemoryReport) -> str:
     worst = memory.peak
     if memory.fits_device:
         free = gibibytes(memory.budget - worst.peak_bytes)

@@ -18,7 +18,9 @@ forward with the backward that waits for this very forward. Deferred weight grad
 gradient of the input has left for the previous stage, under that traffic.
 
 On a pipeline of one stage with one chunk the extra forward alone makes the pairs: each forward
-with the backward of the micro-batch before it (`combined_1f1b.py` of Megatron-LM).
+with the backward of the micro-batch before it (`combined_1f1b.py` of Megatron-LM). One stage sends
+no gradient, so none is put off: weight gradients of a layer come before the next layer's pass
+(`model_chunk_schedule_plan.py`, `backward_dw`).
 """
 
 from __future__ import annotations
@@ -60,14 +62,14 @@ class Interleaved(Schedule):
         paired = self.overlap_all_to_all
         for forward, backward in zip(forwards[warmup:], backwards, strict=False):
             order.append(Action("F", forward.chunk, forward.microbatch, paired))
-            order += self._backward(*backward)
+            order += self._backward(*backward, stages)
         for backward in backwards[len(forwards) - warmup :]:
-            order += self._backward(*backward)
+            order += self._backward(*backward, stages)
         return tuple(order)
 
-    def _backward(self, chunk: int, microbatch: int) -> tuple[Action, ...]:
+    def _backward(self, chunk: int, microbatch: int, stages: int) -> tuple[Action, ...]:
         """The backward, whole or as its two halves."""
-        if not self.defer_weight_grad:
+        if stages == 1 or not self.defer_weight_grad:
             return (Action("B", chunk, microbatch),)
         return Action("I", chunk, microbatch), Action("W", chunk, microbatch)
 

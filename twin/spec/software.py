@@ -103,6 +103,9 @@ class SoftwareSpec(Spec):
     copies_gathered: Flag = False
     """parameters that are gathered (zero 3) are copied from the buffer of the collective into
     their own, and gradients the other way, as PyTorch's FSDP2 does"""
+    frees_late: Flag = False
+    """memory of a gathered layer (zero 3) is free only once the device has passed the layer, so one
+    more is reserved (FSDP1: `record_stream`, two gathers in flight)"""
     expandable: Flag = False
     """the allocator's segments grow in place (PyTorch's expandable_segments)"""
     gradient_stand_ins: Flag = False
