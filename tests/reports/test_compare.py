@@ -31,7 +31,7 @@ def test_the_breakdowns_differ_by_the_difference_of_the_steps() -> None:
     assert delta.breakdown_ns["exposed_expert"] == pytest.approx(650_000_000, abs=1)
 
 
-@given(st.lists(st.lists(st.integers(0, 10**10), min_size=12, max_size=12), min_size=2, max_size=2))
+@given(st.lists(st.lists(st.integers(0, 10**10), min_size=13, max_size=13), min_size=2, max_size=2))
 def test_breakdowns_differ_exactly_for_any_two_breakdowns(values: list[list[int]]) -> None:
     rows: list[dict[str, int]] = [
         dict(zip(CAUSES, [1 + row[0], *row[1:]], strict=True)) for row in values

@@ -57,6 +57,7 @@ KPI_KEYS = [
 BREAKDOWN_KEYS = [
     "compute",
     "contention",
+    "imbalance",
     "exposed_tensor",
     "exposed_expert",
     "exposed_pipeline",

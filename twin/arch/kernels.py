@@ -90,6 +90,22 @@ def piece(work: Work, pieces: int) -> Work:
     return replace(work, flop=work.flop / pieces, bytes=moved, product=product)
 
 
+def of_mean(work: Work, load: float) -> Work:
+    """The work of the mean rank, where the fullest has `load` times its rows."""
+    product, fixed = work.product, 0.0
+    if load == 1.0:
+        return work
+    if product is not None and product.weight:
+        fixed = ACCUMULATE * product.groups * product.rows * product.cols
+        product = replace(product, k=max(1, round(product.k / load)))
+    elif product is not None:
+        whole = Matmul(product.rows, product.k, product.cols, product.groups, product.precision)
+        fixed = whole.weight_bytes()
+        product = replace(product, rows=max(1, round(product.rows / load)))
+    moved = fixed + (work.bytes - fixed) / load
+    return replace(work, flop=work.flop / load, bytes=moved, product=product)
+
+
 def linear(name: str, matmul: Matmul, saved: float = 0.0, bias: bool = False) -> Op:
     """A linear layer: one GEMM forward, one for the input's and one for the weight's gradient.
 

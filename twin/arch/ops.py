@@ -106,6 +106,8 @@ class Op:
     output: float = 0.0
     late: float = 0.0
     aside: bool = False
+    load: float = 1.0
+    """Its rows over those of the mean rank of its expert group."""
 
 
 @dataclass(frozen=True, slots=True)

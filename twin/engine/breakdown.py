@@ -1,11 +1,13 @@
 """Where each role's time goes: every nanosecond of its compute stream gets one name.
 
 Kernels are `compute` (or `optimizer`), and `contention` as far as they took longer than at full
-speed, because communication held SMs beside them. A gap before an operation is walked back along
-what released it: time in which a transfer for this role was under way is exposed communication of
-that kind; time that the host thread took to issue it is `host`; time before that, in which another
-stage had not yet produced what this one waits for, is `bubble`. A message is under way for the role
-that receives it; the time its sender then waits for an answer is the sender's bubble."""
+speed, because communication held SMs beside them; those by which the fullest expert rank is later
+than the mean one are `imbalance`, since that is what the others wait for. A gap before an operation
+is walked back along what released it: time in which a transfer for this role was under way is
+exposed communication of that kind; time that the host thread took to issue it is `host`; time
+before that, in which another stage had not yet produced what this one waits for, is `bubble`. A
+message is under way for the role that receives it; the time its sender then waits for an answer is
+the sender's bubble."""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ from twin.engine.program import (
     FROM_HOST,
     GATHER,
     HOST,
+    IMBALANCE,
     SEND_BACKWARD,
     SEND_FORWARD,
     TENSOR,
@@ -70,7 +73,7 @@ EXPOSED: Final[dict[int, str]] = {
     HOST: "host",
 }
 
-BY_NAME: Final = {"optimizer": "optimizer", ISSUE: "host"}
+BY_NAME: Final = {"optimizer": "optimizer", ISSUE: "host", IMBALANCE: "imbalance"}
 """The cause of a compute step by its name; of others it is `compute`."""
 
 Piece = tuple[int, int, str]

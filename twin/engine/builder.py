@@ -18,6 +18,7 @@ from twin.engine.program import (
     DATA,
     EXPERT,
     GATHER,
+    IMBALANCE,
     TENSOR,
     Group,
     Step,
@@ -71,11 +72,7 @@ class Builder:
         if (name, aside) != (self.name, self.waiting):
             self.close()
             self.name, self.waiting = name, aside
-        self.pending = Kernels(
-            self.pending.seconds + kernels.seconds,
-            self.pending.sm_bound + kernels.sm_bound,
-            self.pending.host + kernels.host,
-        )
+        self.pending += kernels
 
     def ask(self) -> None:
         """The host waits for the open segment."""
@@ -84,14 +81,16 @@ class Builder:
             self.steps[-1] = replace(self.steps[-1], asks="end")
 
     def close(self) -> None:
-        """End the open segment."""
+        """End the open segment. What the fullest rank takes longer in it is a step of its own: the
+        others wait for that at their next exchange."""
         if self.name:
             done = self.pending
             bound = done.sm_bound / done.seconds if done.seconds else 0.0
+            late = nanoseconds(done.imbalance)
             step = Step(
                 self.name,
                 COMPUTE,
-                nanoseconds(done.seconds),
+                nanoseconds(done.seconds) - late,
                 self.before if self.waiting else self.tail,
                 host_ns=done.host * 1e9,
                 # Segments of one share in a thousand are alike: fewer paces to work out.
@@ -99,6 +98,9 @@ class Builder:
             )
             place = self._append(step)
             self.tail = (*self.tail, place) if self.waiting else (place,)
+            if late:
+                fullest = Step(IMBALANCE, COMPUTE, late, (place,), sm_bound=step.sm_bound)
+                self.tail = (*self.tail[:-1], self._append(fullest))
         self.name, self.pending, self.waiting = "", NOTHING, False
 
     def exchange(
@@ -123,11 +125,7 @@ class Builder:
         if (step := self._collective(item, kind, backward=True)) is not None:
             self.aside = (*self.aside, step)
             copy = self.costs.reordered(item, kind, backward=True)
-            self.owed = Kernels(
-                self.owed.seconds + copy.seconds,
-                self.owed.sm_bound + copy.sm_bound,
-                self.owed.host + copy.host,
-            )
+            self.owed += copy
 
     def join(self) -> None:
         """What follows waits for the collective beside it."""

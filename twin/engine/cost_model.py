@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, log2
 from typing import Any, Final, Literal
 
-from twin.arch.kernels import piece
+from twin.arch.kernels import of_mean, piece
 from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives.base import Choice, Traffic
 from twin.collectives.deepep import arriving, deepep, sm_lag
@@ -72,12 +72,23 @@ def nanoseconds(value: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Some kernels: seconds at full speed, those of them that SMs bound, and what the host needs to
-    issue them."""
+    """Some kernels: seconds at full speed, those of them that SMs bound, what the host needs to
+    issue them, and seconds that the mean rank of the expert group waits for them: what the fullest
+    takes longer than it."""
 
     seconds: float
     sm_bound: float
     host: float
+    imbalance: float = 0.0
+
+    def __add__(self, other: Kernels) -> Kernels:
+        """Both, one after the other."""
+        return Kernels(
+            self.seconds + other.seconds,
+            self.sm_bound + other.sm_bound,
+            self.host + other.host,
+            self.imbalance + other.imbalance,
+        )
 
 
 NOTHING: Final = Kernels(0.0, 0.0, 0.0)
@@ -196,7 +207,23 @@ class CostModel:
     def _kernels(self, op: Op, part: Part, count: int | None) -> Kernels:
         cost, times = self.cost(op, part, cut=count is not None), 1 if count is None else count
         seconds = times * cost.seconds
-        return Kernels(seconds, seconds * cost.sm_bound, self.host.op(op, part))
+        return Kernels(
+            seconds,
+            seconds * cost.sm_bound,
+            self.host.op(op, part),
+            self._imbalance(op, part, cost),
+        )
+
+    def _imbalance(self, op: Op, part: Part, cost: Price) -> float:
+        """Seconds that the fullest rank takes longer than the mean one."""
+        if op.load == 1.0:
+            return 0.0
+        return max(0.0, cost.seconds - self.mean_cost(op, part).seconds)
+
+    def mean_cost(self, op: Op, part: Part) -> Price:
+        """What one part of an op costs the mean rank of its expert group."""
+        work = of_mean(self.host.run(op, part, getattr(op, part)), op.load)
+        return self.prices(op.kind, work, part != "forward")
 
     def copied(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False

@@ -85,7 +85,7 @@ def _weights_of_layer(layer: Layer, builder: Builder) -> None:
 
 
 def recomputed(layer: Layer, costs: CostModel, recompute: Sequence[str]) -> float:
-    """Seconds of the kernels that the backward pass of a layer runs again."""
+    """Seconds of the kernels that the backward pass of a layer runs again, on the mean rank."""
     names, pieces = again(layer, recompute), frozenset[str]()
     if wholly(layer, recompute):
         pieces = cut(forward_units(layer, costs.overlap))
@@ -93,8 +93,9 @@ def recomputed(layer: Layer, costs: CostModel, recompute: Sequence[str]) -> floa
     again_copied = _copies(forward_units(layer, costs.overlap), costs, "forward")
     copied = sum(seconds for _, seconds in again_copied) if wholly(layer, recompute) else 0.0
     return copied + sum(
-        costs.kernels(op, "forward", costs.pieces if op.name in pieces else None).seconds
+        kernels.seconds - kernels.imbalance
         for op in ops
+        for kernels in [costs.kernels(op, "forward", costs.pieces if op.name in pieces else None)]
     )
 
 

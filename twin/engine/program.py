@@ -38,6 +38,10 @@ issues all the rest (`twin.engine.host`)."""
 COMPUTE, TENSOR, EXPERT, SEND_FORWARD, SEND_BACKWARD = range(5)
 DATA, CONTEXT, GATHER, TO_HOST, FROM_HOST, HOST = range(5, len(STREAMS))
 
+IMBALANCE: Final = "imbalance"
+"""Of compute steps: what the fullest rank of an expert group takes longer than the mean rank, which
+waits for it at the next exchange."""
+
 Group = Literal[
     "self",
     "tensor",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 CAUSES: Final = (
     "compute",
     "contention",
+    "imbalance",
     "exposed_tensor",
     "exposed_expert",
     "exposed_pipeline",

@@ -23,6 +23,8 @@ from twin.loading.files import table
 CAUSE_WORDS: dict[str, Any] = table(__name__, "CAUSE_WORDS")
 """The causes in plain English."""
 
+KERNELS: Final = ("compute", "contention", "imbalance")
+"""Causes in which kernels of passes run, on the fullest rank of an expert group."""
 COMMUNICATION = tuple(c for c in CAUSES if c.startswith("exposed_") and c != "exposed_offload")
 """The causes that `exposed_communication_seconds` adds up."""
 

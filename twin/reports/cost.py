@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from twin.planning.types import Warning
-from twin.reports.breakdown import COMMUNICATION
+from twin.reports.breakdown import COMMUNICATION, KERNELS
 from twin.reports.table import count, digits, show
 from twin.scenario import Scenario
 from twin.spec.cluster import ClusterSpec, GpuSpec, NodeSpec
@@ -32,7 +32,7 @@ HOURS_PER_YEAR: Final = 365.25 * 24
 
 Occupation = Literal["compute", "communication", "waiting"]
 """What a GPU does at one moment, as far as its power goes."""
-KERNELS: Final = ("compute", "contention", "optimizer")
+RUNNING: Final = (*KERNELS, "optimizer")
 """The causes of the breakdown in which kernels run."""
 NO_PRICE: Final = Warning(
     "no-price", "The cost is unknown: the scenario has no cost.gpu_hour, nor a cost.purchase."
@@ -147,7 +147,7 @@ def shares(row: Mapping[str, int]) -> dict[Occupation, float]:
     """The parts of a step in which a GPU runs kernels, waits for communication, or waits for
     something else; they sum to one."""
     step = sum(row.values())
-    kernels = sum(row.get(cause, 0) for cause in KERNELS) / step
+    kernels = sum(row.get(cause, 0) for cause in RUNNING) / step
     communication = sum(row.get(cause, 0) for cause in COMMUNICATION) / step
     return {
         "compute": kernels,

@@ -21,6 +21,7 @@ from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.loading.files import table
 from twin.loading.tree import hint
+from twin.planning.experts import expert_load
 from twin.planning.memory import PARAMETER_BYTES
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, COMMUNICATION, EXPOSED_CAUSES
@@ -254,6 +255,7 @@ class _Derivation:
             f"with the calibration's efficiencies ({self.plan.scenario.train.optimizer.kind})",
             "contention": self._taken(),
             "host": self._host(),
+            "imbalance": self._imbalance(),
         }
         return leaf(cause, value, "ns", f"{words}: {why.get(cause, 'see the breakdown')}; {PLAYED}")
 
@@ -285,6 +287,19 @@ class _Derivation:
             "(software.host), where it is late, or has asked the device"
         )
         return f"{said}. Less with: {'; '.join(self._host_levers())}"
+
+    def _imbalance(self) -> str:
+        """How full the fullest expert rank is, by what routing, and what makes it less."""
+        scenario = self.plan.scenario
+        ranks, routing = scenario.parallel.expert, scenario.train.routing.kind
+        return (
+            f"in each layer and micro-batch the fullest of {ranks} expert ranks gets "
+            f"{expert_load(scenario):.3g} times the mean rank's rows (train.routing {routing}), "
+            "and the others wait for its kernels at the next exchange; what its rows take longer "
+            "on their way is in exposed_expert. Less with: a smaller parallel.expert (now "
+            f"{ranks}), "
+            "a larger parallel.micro_batch where routing is random, another train.routing"
+        )
 
     def _host_levers(self) -> list[str]:
         """Fields that give the host less to do per second of the device, or hide its waits."""

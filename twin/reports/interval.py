@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from twin.loading.files import shipped_folder
 from twin.planning.types import Plan
-from twin.reports.breakdown import COMMUNICATION
+from twin.reports.breakdown import COMMUNICATION, KERNELS
 from twin.reports.op_totals import memory_share
 from twin.reports.table import digits, duration
 
@@ -206,7 +206,7 @@ def circumstances(plan: Plan, breakdown_ns: Mapping[str, int]) -> Circumstances:
     scenario = plan.scenario
     gpu, step = scenario.cluster.node.gpu, sum(breakdown_ns.values())
     share = {cause: ns / step for cause, ns in breakdown_ns.items()}
-    kernels = share.get("compute", 0.0) + share.get("contention", 0.0) if share else 1.0
+    kernels = sum(share.get(cause, 0.0) for cause in KERNELS) if share else 1.0
     return Circumstances(
         gpu=gpu.name,
         peak=gpu.bf16_dense,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from twin.arch.kernels import of_mean
 from twin.arch.ops import Op, Work
 from twin.arch.recompute import again
 from twin.collectives.traffic import Traffic
@@ -111,16 +112,16 @@ def _price(plan: Plan, op: Op, name: str, work: Work) -> Price:
 
 def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
     """Every time that kernels of an op run for one micro-batch: the op, the class of their
-    efficiency, and their work."""
+    efficiency, and their work on the mean rank."""
     for layer in (layer for chunk in plan.chunks for layer in chunk.layers):
         repeated = again(layer, plan.scenario.memory.recompute)
         for op in (item for item in layer.items if isinstance(item, Op)):
             ways = ("attention_forward", "attention_backward")
             forward, backward = ways if op.kind == "attention" else (op.kind, op.kind)
             for _ in range(1 + (op.name in repeated)):
-                yield op, forward, op.forward
-            yield op, backward, op.backward
-            yield op, backward, op.weight
+                yield op, forward, of_mean(op.forward, op.load)
+            yield op, backward, of_mean(op.backward, op.load)
+            yield op, backward, of_mean(op.weight, op.load)
 
 
 def memory_share(plan: Plan) -> float:

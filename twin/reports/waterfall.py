@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Final, Literal
 
 from twin.arch.count import flop_per_token
+from twin.arch.kernels import of_mean
 from twin.arch.ops import Layer, Op, Work
 from twin.engine.cost_model import CostModel, Part
 from twin.engine.passes import copies, recomputed
@@ -33,6 +34,7 @@ LossKey = Literal[
     "recompute",
     "host",
     "contention",
+    "imbalance",
     "exposed_tensor",
     "exposed_expert",
     "exposed_pipeline",
@@ -191,12 +193,10 @@ def _streamed(work: Work, seconds: float, cost_model: CostModel) -> _Kernels:
 
 def _part(op: Op, part: Part, cost_model: CostModel, pieces: bool) -> _Kernels:
     """The kernels of one part of an op, in pieces or whole."""
-    gpu, work, times = (
-        cost_model.cluster.node.gpu,
-        getattr(op, part),
-        cost_model.pieces if pieces else 1,
-    )
-    cost = cost_model.cost(op, part, cut=pieces)
+    gpu, times = cost_model.cluster.node.gpu, cost_model.pieces if pieces else 1
+    work: Work = of_mean(getattr(op, part), op.load)
+    uneven = op.load != 1.0
+    cost = cost_model.mean_cost(op, part) if uneven else cost_model.cost(op, part, cut=pieces)
     return _Kernels(
         flop=work.flop / gpu.bf16_dense,
         own=work.flop / matmul.peak(gpu, work.product),

@@ -108,9 +108,17 @@ def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
             replace(op, aside=sent > 0 and shape.overlap_shared)
             for op in _shared(moe, hidden, shape)
         ),
-        *(_keeping(item, part) for item in (*dispatch[sent:], *_experts(moe, hidden, shape))),
+        *(
+            _loaded(_keeping(item, part), shape.expert_load)
+            for item in (*dispatch[sent:], *_experts(moe, hidden, shape))
+        ),
         *_combine(way, moe, shape),
     )
+
+
+def _loaded(item: Item, load: float) -> Item:
+    """The item, marked with the rows of its rank where it is an op."""
+    return replace(item, load=load) if isinstance(item, Op) else item
 
 
 def _keeping(item: Item, part: float) -> Item:
@@ -299,6 +307,7 @@ def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         steps.append(_back("combine_unpermute", way, way.routed, way.arrived, shape.ordering))
     elif _sorted_after_exchange(moe, shape):
         steps.append(_back("combine_sort", way, way.routed, way.routed, "gather"))
+    steps = [_loaded(step, shape.expert_load) for step in steps]
     if shape.expert_tensor > 1:
         size = way.arrived
         steps.append(

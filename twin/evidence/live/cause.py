@@ -28,6 +28,7 @@ from twin.engine.program import COMPUTE
 from twin.evidence.measured.run_folder import MeasuredRun, RunLayout
 from twin.evidence.measured.step import SENDS, RankStep, measured_step, senders
 from twin.evidence.measured.summary import MESSAGE, ActionTimes
+from twin.reports.breakdown import KERNELS
 from twin.reports.table import digits, duration
 
 
@@ -42,7 +43,7 @@ class StageTime:
     @property
     def kernel_seconds(self) -> float:
         """Kernels of passes, slowed as they are by communication beside them."""
-        return sum(self.breakdown_seconds.get(cause, 0.0) for cause in ("compute", "contention"))
+        return sum(self.breakdown_seconds.get(cause, 0.0) for cause in KERNELS)
 
 
 def stages(run: Run) -> tuple[StageTime, ...]:
