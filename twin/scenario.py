@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from twin import units
-from twin.arch.ops import CrossEntropy, Scaling
+from twin.arch.ops import CrossEntropy, Dispatcher, Scaling
 from twin.collectives.base import Choice
 from twin.errors import DEFAULT, FieldError, Origin, Problem
 from twin.optimizers.base import Optimizer
@@ -76,10 +76,13 @@ class ParallelSpec(Spec):
     """norms and dropouts split over the tensor ranks"""
     schedule: Annotated[Schedule, Axis("twin.schedules")]
     """the order in which stages run their passes"""
-    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
-    """expert all-to-all: alltoall sends a copy per chosen expert, deepep one per node, passed on
-    over NVLink by its SMs; hybridep as deepep, by copy engines of the SMs, and orders tokens
-    by expert itself"""
+    dispatcher: Dispatcher = "alltoall"
+    """how tokens reach experts: alltoall sends a copy per chosen expert, deepep one per node,
+    passed on over NVLink by its SMs; hybridep as deepep, by copy engines of the SMs, and orders
+    tokens by expert itself; allgather brings all tokens to every rank (Megatron-LM's allgather);
+    einsum fills train.expert_capacity places per expert by products with a mask (GShard,
+    DeepSpeed); padded is alltoall by indexing, with rows padded for grouped products
+    (torchtitan)"""
     overlap_shared_experts: Flag = True
     """shared experts run while tokens are on their way to routed ones, as with Megatron-LM's
     --moe-shared-expert-overlap; false: once these have come"""
@@ -137,6 +140,11 @@ class TrainSpec(Spec):
     expert_weights: Literal["inside", "outputs"] = "inside"
     """where routing weights multiply: inside experts, with SwiGLU, as in Megatron-LM; outputs: what
     experts give, in fp32, as in torchtitan, which keeps that copy"""
+    expert_capacity: Annotated[float, Field(gt=0, le=100)] | None = None
+    """places of each expert over its mean number of rows: tokens beyond are dropped, empty places
+    padded, so that no rank is fuller and no counts are exchanged; with the dispatchers alltoall
+    (Megatron-LM's --moe-pad-expert-input-to-capacity) and einsum. null: nothing is dropped; for
+    einsum 1"""
     lora: LoraSpec | None = None
     """low-rank adapters, which alone are trained; null: all weights are"""
     routing: Annotated[Routing, Axis("twin.routing")] = Balanced()

@@ -82,6 +82,10 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.dense_layers_are_layers, {"model": {"moe": MOE | {"first_dense_layers": 8}}}),
     (feasibility.fp8_needs_its_tensor_cores, {"train": {"precision": "bf16"}}),
     (
+        feasibility.places_need_their_dispatcher,
+        {"model": {"moe": MOE}, "train": {"expert_capacity": 1.25}},
+    ),
+    (
         feasibility.loads_name_every_expert,
         {"model": {"moe": MOE}, "train": {"routing": {"kind": "histogram", "loads": [1] * 16}}},
     ),

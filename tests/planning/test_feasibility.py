@@ -220,6 +220,16 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "write ring or auto, or set cluster.node.nvlink_sharp where they do",
     ),
     (
+        feasibility.places_need_their_dispatcher,
+        {
+            "model": {"moe": MOE},
+            "parallel": {"dispatcher": "deepep"},
+            "train": {"expert_capacity": 1.25},
+        },
+        "train.expert_capacity",
+        "write parallel.dispatcher=alltoall, or leave train.expert_capacity out",
+    ),
+    (
         feasibility.communication_leaves_sms,
         {"calibration": {"expert_sms": 100}},
         "calibration.expert_sms",

@@ -37,6 +37,10 @@ Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 """`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
+Dispatcher = Literal["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded"]
+"""How tokens come to experts (`twin.arch.dispatchers`)."""
+Permute = Literal["fused", "unfused"]
+"""How rows come into order of experts: by one kernel, or by framework calls one after another."""
 CrossEntropy = Literal["fused", "eager", "eager_held", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
 Precision = Literal["bf16", "fp8"]
@@ -179,6 +183,12 @@ class Shape:
     """Kind of the kernels that put tokens in order of experts and back."""
     weights_apart: bool = False
     """In a plain all-to-all routing weights travel by themselves."""
+    dispatcher: Dispatcher = "alltoall"
+    """Of those that do not merge copies."""
+    capacity: float | None = None
+    """Places of an expert over its mean rows: it computes all of them, and no rows are counted."""
+    permute: Permute = "fused"
+    """Where the dispatcher is `alltoall` or `allgather`."""
 
     @property
     def per_tensor(self) -> bool:

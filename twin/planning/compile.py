@@ -20,7 +20,7 @@ from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
 from twin.hardware.roofline import prices
 from twin.planning.caveats import caveats, memory_caveats
-from twin.planning.experts import arriving, expert_load
+from twin.planning.experts import arriving, expert_load, places
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.memory import ledger
 from twin.planning.mesh import lay_out, placements
@@ -109,6 +109,9 @@ def shape_of(scenario: Scenario) -> Shape:
         separate="alternate_products" in scenario.memory.recompute,
         weights_apart=scenario.software is not None and scenario.software.weights_apart,
         ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
+        dispatcher=parallel.dispatcher,
+        capacity=places(scenario),
+        permute="fused" if scenario.software is None else scenario.software.permute,
     )
 
 

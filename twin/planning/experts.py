@@ -3,10 +3,15 @@ ranks and nodes the experts of a token spread."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from twin.collectives.spread import Spread, by_chance, spread
 from twin.network.placement import Placement
 from twin.routing import load
 from twin.scenario import Scenario
+
+MERGING: Final = ("deepep", "hybridep")
+"""Dispatchers that send one copy of a token per place."""
 
 
 def exchanged_tokens(scenario: Scenario) -> float:
@@ -19,17 +24,25 @@ def exchanged_tokens(scenario: Scenario) -> float:
 def expert_load(scenario: Scenario) -> float:
     """Rows of the fullest expert rank over the mean, in one layer and micro-batch."""
     moe, ranks = scenario.model.moe, scenario.parallel.expert
-    if moe is None:
+    if moe is None or places(scenario) is not None:
         return 1.0
     limit = (moe.groups, moe.top_groups) if moe.groups and moe.top_groups else None
     tokens = exchanged_tokens(scenario)
     return load(scenario.train.routing, moe.experts, ranks, moe.top_k, tokens, limit)
 
 
+def places(scenario: Scenario) -> float | None:
+    """Places of an expert over its mean rows, where tokens are dropped and padded to them."""
+    if scenario.model.moe is None:
+        return None
+    usual = 1.0 if scenario.parallel.dispatcher == "einsum" else None
+    return scenario.train.expert_capacity or usual
+
+
 def expert_spread(scenario: Scenario, placement: Placement) -> Spread | None:
     """How a token's experts spread over ranks and nodes, where the dispatcher merges copies."""
     moe, routing = scenario.model.moe, scenario.train.routing
-    if moe is None or scenario.parallel.dispatcher == "alltoall":
+    if moe is None or scenario.parallel.dispatcher not in MERGING:
         return None
     even = routing.kind == "balanced" or routing.drawn
     shares = None if even else routing.shares(moe.experts)

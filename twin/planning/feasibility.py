@@ -38,6 +38,7 @@ from twin.planning.model_rules import (
     multiples,
     nearest,
     pieces_need_cut_sequences,
+    places_need_their_dispatcher,
     positions_cover_the_sequence,
     problem,
     query_heads_share_keys_evenly,
@@ -90,6 +91,7 @@ CODES: Final = {
     "TW375": "alternate_products on a model with an unknown order of GEMMs",
     "TW376": "fully_shard without sharded parameters",
     "TW377": "adapters on modules that predict further tokens",
+    "TW378": "places for experts with a dispatcher that pads nothing",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -383,6 +385,7 @@ RULES: Final[tuple[Rule, ...]] = (
     fp8_needs_its_tensor_cores,
     loads_name_every_expert,
     experts_take_each_token_once,
+    places_need_their_dispatcher,
     communication_leaves_sms,
 )
 """All rules, in the order in which their problems are listed."""

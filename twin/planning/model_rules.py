@@ -207,6 +207,17 @@ def experts_take_each_token_once(scenario: Scenario) -> list[Problem]:
     return [problem("TW166", "train.routing.loads", message, hint)]
 
 
+def places_need_their_dispatcher(scenario: Scenario) -> list[Problem]:
+    """Only some dispatchers drop and pad to as many places for each expert."""
+    chosen = scenario.parallel.dispatcher
+    if scenario.train.expert_capacity is None or chosen in ("alltoall", "einsum"):
+        return []
+    places = scenario.train.expert_capacity
+    message = f"expert_capacity={places} with dispatcher={chosen}, which pads nothing"
+    hint = "write parallel.dispatcher=alltoall, or leave train.expert_capacity out"
+    return [problem("TW378", "train.expert_capacity", message, hint)]
+
+
 def communication_leaves_sms(scenario: Scenario) -> list[Problem]:
     """Kernels need at least one streaming multiprocessor beside communication."""
     profile, gpu = scenario.calibration, scenario.cluster.node.gpu

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -114,5 +114,8 @@ class SoftwareSpec(Spec):
     weights_apart: Flag = False
     """routing weights travel in an all-to-all of their own behind that of their rows, as in
     Megatron-Core; false: with them"""
+    permute: Literal["fused", "unfused"] = "fused"
+    """how rows come into order of experts, with the dispatchers alltoall and allgather: by one
+    kernel, or picked by index and added to zeros by calls of the framework"""
     calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
     """calibrations of its kernels by GPU; of others the GPU's own is taken"""

@@ -187,7 +187,7 @@ PARALLEL: dict[str, list[Any]] = {
     "zero": [0, 1, 1, 2, 3],
     "micro_batch": [1, 2],
     "sequence_parallel": [True, False],
-    "dispatcher": ["alltoall", "deepep", "hybridep"],
+    "dispatcher": ["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded"],
     "overlap_shared_experts": [True, False],
     "overlap_param_gather": [True, False],
     "overlap_tensor": ["none", "bulk", "pieces"],
@@ -217,6 +217,7 @@ TRAIN: dict[str, list[Any]] = {
     "attention_kernel": ["flash", "unfused"],
     "cross_entropy": ["fused", "eager"],
     "expert_weights": ["inside", "outputs"],
+    "expert_capacity": [None, None, 1.25],
     "routing": [{"kind": "balanced"}, {"kind": "zipf", "s": 0.2}],
 }  # fmt: skip
 

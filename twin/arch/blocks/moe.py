@@ -1,17 +1,9 @@
 """Mixture of experts: router, shared experts, and routed experts (SwiGLU) over an expert group.
 
-Each rank of the expert group brings its own tokens; an all-to-all carries one copy per chosen
-expert, and a second one brings the results back (DeepSeek-V3, arXiv:2412.19437, section 2.1.2;
-Megatron-LM's `alltoall` dispatcher). The mean rank's experts get tokens x top-k rows; the rank that
-is looked at gets `Shape.expert_load` times that (`twin.routing`), and brings as many tokens as any.
-Of the all-to-all its fuller direction counts: forward it receives more than it sends.
-
-Under a dispatcher that merges copies (`deepep`) a token is sent once to each rank that holds any of
-its experts, straight from the hidden state; the receiving rank copies rows out to its experts, and
-sums up what they give before it sends that back (DeepEP, `csrc/kernels`, and its users' permutation
-kernels; HybridEP has its own, `Shape.ordering`). Exchanges say what a plain all-to-all would carry:
-which copies share a way is for collectives to say (`twin.collectives.spread`, also of
-`Shape.arriving`).
+Each rank of the expert group brings its own tokens; how they reach their experts and come back is
+a dispatcher's (`twin.arch.dispatchers`). The mean rank's experts get tokens x top-k rows; the rank
+that is looked at gets `Shape.expert_load` times that (`twin.routing`), and brings as many tokens as
+any. Of the all-to-all its fuller direction counts: forward it receives more than it sends.
 
 In FP8 (`twin.arch.fp8`) tokens are cast before they are dispatched, and their gradients before they
 follow in the backward pass of the combine; the combine, and the gradients that dispatch brings
@@ -28,13 +20,8 @@ Assumptions, all named:
 - Routing weights multiply inside the experts' SwiGLU, before the down-projection (Megatron-LM,
   `weighted_bias_swiglu_impl`), so that the down-projection's output is not kept. With
   `Shape.weigh_outputs` they multiply it in fp32 instead (torchtitan, `MoE.forward`): the fp32 copy
-  is kept for the weights' gradient, 4 x top-k x hidden bytes per token. In a plain all-to-all they
-  travel with their rows, 4 bytes each, and their gradients come back with those of the rows
-  (`reference.model.dispatch`), or with `Shape.weights_apart` in an all-to-all of their own
-  (Megatron-LM's `token_dispatch`); where copies are merged they travel free.
-- Before rows go in a plain all-to-all, ranks tell each other how many will come for each expert, 8
-  bytes a number, and the host waits for it, since it has to size what it receives into (as in
-  Megatron-LM's `alltoall` dispatcher). A layer that runs again asks again.
+  is kept for the weights' gradient, 4 x top-k x hidden bytes per token.
+- A layer that runs again asks for numbers of rows again.
 - Experts of one rank get the same rows each; a grouped GEMM is slower where they do not, because
   the last tile of each expert is not full.
 - Tensor ranks do not cut router and shared experts: each is whole on every tensor rank. With
@@ -48,11 +35,13 @@ Assumptions, all named:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from twin.arch.dispatchers import chosen
+from twin.arch.dispatchers.base import Way, held, load
 from twin.arch.fp8 import arrived, cast, grouped, projection, turns
-from twin.arch.kernels import COUNT, ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
-from twin.arch.ops import Exchange, Item, Op, Shape, Streaming, Work
+from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
+from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.spec.model import ModelSpec, Moe
 
@@ -97,8 +86,8 @@ def _shared_width(moe: Moe) -> int:
 def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     tokens, hidden = shape.local_tokens, model.hidden
-    way = _Way.of(moe, hidden, shape)
-    dispatch = _dispatch(way, moe, shape)
+    way = Way.of(moe, hidden, shape)
+    dispatch = _kept(way, moe, shape)
     sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
     part = 1.0 if shape.kept_load is None else shape.kept_load / shape.expert_load
     return (
@@ -178,101 +167,20 @@ def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Numbers (rows x hidden) that a rank has of its tokens, on their way to experts and back: the
-    tokens; their copies, one per chosen expert; what arrives in the exchange; what experts read."""
-
-    tokens: float
-    rows: float
-    """Copies, each as one."""
-    copies: float
-    arrived: float
-    routed: float
-    width: float
-    """Bytes of a number where FP8 may travel: dispatched tokens, and the gradients that follow
-    them."""
-
-    @staticmethod
-    def of(moe: Moe, hidden: int, shape: Shape) -> _Way:
-        tokens = shape.local_tokens * hidden
-        rows = shape.local_tokens * moe.top_k * shape.expert_load
-        copies = rows * hidden
-        arrived = copies if shape.arriving is None else tokens * shape.arriving
-        return _Way(
-            tokens,
-            rows,
-            copies,
-            arrived * shape.expert_tensor,
-            copies * shape.expert_tensor,
-            FP8 if shape.precision == "fp8" and not shape.per_tensor else ELEMENT,
-        )
-
-
-def _sorted_after_exchange(moe: Moe, shape: Shape) -> bool:
-    """Rows arrive by sender; a rank with several experts puts them in order of expert."""
-    return shape.expert * shape.expert_tensor > 1 and shape.expert < moe.experts
-
-
-def _there(name: str, way: _Way, before: float, after: float, kind: Streaming) -> Op:
-    """A kernel that copies or reorders rows on their way to the experts: reads `before` numbers,
-    writes `after`; backward sums or reorders their gradients the other way."""
-    moved = before + after
-    there, gradients = Work(0.0, way.width * moved, 1), Work(0.0, ELEMENT * moved, 1)
-    return streaming(name, there, gradients, 0.0, way.width * after, kind)
-
-
-def _back(name: str, way: _Way, before: float, after: float, kind: Streaming) -> Op:
-    """The same on the way back: results in bf16, their gradients in what travels."""
-    moved = before + after
-    back, gradients = Work(0.0, ELEMENT * moved, 1), Work(0.0, way.width * moved, 1)
-    return streaming(name, back, gradients, 0.0, ELEMENT * after, kind)
-
-
-def _dispatch(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
-    """Copies tokens to their experts. The last step makes the experts' input, which is kept."""
-    merged = shape.arriving is not None
-    own = way.tokens * moe.top_k
-    steps: list[Item] = (
-        [] if merged else [_there("dispatch_permute", way, way.tokens, own, shape.ordering)]
-    )
-    if shape.expert > 1:
-        both, weights = "all_to_all", 0.0 if merged else SINGLE * way.rows
-        beside = 0.0 if shape.weights_apart else weights
-        there, gradients = (width * way.copies + beside for width in (way.width, ELEMENT))
-        if not merged:
-            asked = float(COUNT * moe.experts)
-            steps.insert(0, Exchange("expert_counts", "expert", asked, both, None, asks=True))
-        steps.append(Exchange("dispatch", "expert", there, both, both, 0.0, gradients))
-        if shape.weights_apart and weights:
-            steps.append(Exchange("dispatch_weights", "expert", weights, both, both))
-    if shape.expert_tensor > 1:
-        size = way.arrived
-        steps.append(
-            Exchange(
-                "dispatch_gather",
-                "expert_tensor",
-                way.width * size,
-                "all_gather",
-                "reduce_scatter",
-                backward_bytes=ELEMENT * size,
-            )
-        )
-    if merged:
-        steps.append(_there("dispatch_permute", way, way.arrived, way.routed, shape.ordering))
-    elif _sorted_after_exchange(moe, shape):
-        steps.append(_there("dispatch_sort", way, way.routed, way.routed, "gather"))
-    if shape.per_tensor:
-        held = moe.experts // shape.expert
-        if shape.scaling == "row":
-            steps[-1] = replace(steps[-1], saved=way.width * way.routed)
-        return (*steps, *arrived("experts", way.routed, shape, held))
-    return (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
+def _kept(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
+    """Copies tokens to their experts. The last step makes the experts' input, which is kept, or its
+    cast."""
+    steps = chosen(shape).dispatch(way, moe, shape)
+    keeps = (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
+    if not shape.per_tensor:
+        return keeps
+    casts = arrived("experts", way.routed, shape, held(moe, shape))
+    return (*(keeps if shape.scaling == "row" else steps), *casts)
 
 
 def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """As many rows as the expert-tensor ranks bring together, through a part of each expert."""
-    rows = round(shape.local_tokens * moe.top_k * shape.expert_tensor * shape.expert_load)
+    rows = round(shape.local_tokens * moe.top_k * shape.expert_tensor * load(shape))
     own, width = moe.experts // shape.expert, moe.width // shape.expert_tensor
     up = Matmul(rows, hidden, 2 * width, own, shape.precision)
     down = Matmul(rows, width, hidden, own, shape.precision)
@@ -298,36 +206,15 @@ def _weighed(values: int) -> Op:
     return streaming("experts_weigh", forward, backward, single, there)
 
 
-def _combine(way: _Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
+def _combine(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Brings results back and sums them per token, and with the shared experts' output."""
-    merged, rows = shape.arriving is not None, ELEMENT * way.tokens
-    own = way.tokens * moe.top_k
-    steps: list[Item] = []
-    if merged:
-        steps.append(_back("combine_unpermute", way, way.routed, way.arrived, shape.ordering))
-    elif _sorted_after_exchange(moe, shape):
-        steps.append(_back("combine_sort", way, way.routed, way.routed, "gather"))
-    steps = [_loaded(step, shape.expert_load) for step in steps]
-    if shape.expert_tensor > 1:
-        size = way.arrived
-        steps.append(
-            Exchange(
-                "combine_scatter",
-                "expert_tensor",
-                ELEMENT * size,
-                "reduce_scatter",
-                "all_gather",
-                backward_bytes=way.width * size,
-            )
-        )
-    if shape.expert > 1:
-        wide, both = ELEMENT * way.copies, "all_to_all"
-        steps.append(Exchange("combine", "expert", wide, both, both, 0.0, way.width * way.copies))
-    if not merged:
-        steps.append(_back("combine_unpermute", way, own, way.tokens, shape.ordering))
+    back = chosen(shape).combine(way, moe, shape)
+    sent = next((i for i, item in enumerate(back) if isinstance(item, Exchange)), 0)
+    steps = [*(_loaded(item, shape.expert_load) for item in back[:sent]), *back[sent:]]
     if shape.precision == "fp8" and not shape.per_tensor:
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
         steps.append(Op("combine_cast", "cast", Work(), quantise))
     if moe.shared_experts:
+        rows = ELEMENT * way.tokens
         steps.append(streaming("shared_add", Work(0.0, 3 * rows, 1), Work(), 0.0, rows))
     return tuple(steps)

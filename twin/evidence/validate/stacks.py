@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, cast
 
 from pydantic import BaseModel, ConfigDict
 
+from twin.arch.ops import Dispatcher
 from twin.evidence.validate.suite import PublishedRow, degree
 from twin.loading import load_part
 from twin.loading.files import read_data, shipped_folder
@@ -119,7 +120,7 @@ class Stack(BaseModel):
     """Where there are tensor ranks."""
     expert_tensor: Literal["one", "tensor"] = "one"
     """Ranks that share an expert where a row says nothing."""
-    dispatcher: Literal["alltoall", "deepep", "hybridep"] = "alltoall"
+    dispatcher: Dispatcher = "alltoall"
     """Of tokens to experts, where a row says nothing."""
     virtual: int | None = None
     """Chunks per stage, where a row says nothing."""

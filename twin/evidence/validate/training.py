@@ -269,6 +269,8 @@ def _dispatcher(row: PublishedRow, stack: Stack) -> str:
         return "hybridep"
     if "deepep" in words:
         return "deepep"
+    if "allgather" in words or "all-gather" in words:
+        return "allgather"
     return "alltoall" if words else stack.dispatcher
 
 

@@ -25,6 +25,7 @@ from twin.interop.importing.megatron.model import layout_of, pattern_of
 from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA, RECOMPUTED, SCALING, SHARDING
 from twin.loading.files import read_data
 from twin.optimizers.adamw import AdamW
+from twin.planning.experts import MERGING
 from twin.planning.types import Plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.schedules.interleaved import Interleaved
@@ -236,13 +237,14 @@ def _sharding(scenario: Scenario) -> Options:
 
 
 def _experts_on_ranks(parallel: ParallelSpec, moe: Moe) -> Options:
-    merges = parallel.dispatcher != "alltoall"
+    merges = parallel.dispatcher in MERGING
+    plain = "allgather" if parallel.dispatcher == "allgather" else "alltoall"
     # Megatron-LM refuses this beside --overlap-moe-expert-parallel-comm.
     beside = bool(moe.shared_experts) and parallel.overlap_shared_experts and not _pairs(parallel)
     return {
         "expert-model-parallel-size": parallel.expert,
         "expert-tensor-parallel-size": parallel.expert_tensor,
-        "moe-token-dispatcher-type": "flex" if merges else "alltoall",
+        "moe-token-dispatcher-type": "flex" if merges else plain,
         "moe-flex-dispatcher-backend": parallel.dispatcher if merges else None,
         "moe-shared-expert-overlap": beside,
         "moe-grouped-gemm": True,
@@ -287,6 +289,8 @@ def _training(scenario: Scenario) -> Options:
         "seq-length": train.sequence,
         "micro-batch-size": scenario.parallel.micro_batch,
         "global-batch-size": train.global_batch_sequences,
+        "moe-expert-capacity-factor": train.expert_capacity,
+        "moe-pad-expert-input-to-capacity": train.expert_capacity is not None,
         "train-samples": max(1, round(train.tokens / train.sequence)),
         "optimizer": "adam" if isinstance(optimizer, AdamW) else "muon",
         "qk-clip": optimizer.kind == "muonclip",

@@ -85,12 +85,11 @@ def _expert_traffic(args: Arguments) -> Fields:
     backend = args.text("moe-flex-dispatcher-backend", "deepep")
     args.flag("moe-enable-deepep")
     spread = args.count("expert-model-parallel-size", 1) > 1
-    if kind == "allgather" and spread:
-        args.remark("Tokens of an `allgather` dispatcher are counted as going by all-to-all.")
     if kind == "flex" and backend not in ("deepep", "hybridep"):
         args.remark(f"The dispatcher `{backend}` is counted as DeepEP: one copy per node.")
         backend = "deepep"
-    found: Fields = {"dispatcher": backend if kind == "flex" else "alltoall"}
+    named = {"flex": backend, "allgather": "allgather" if spread else "alltoall"}
+    found: Fields = {"dispatcher": named.get(kind, "alltoall")}
     beside = args.flag("moe-shared-expert-overlap")
     if args.count("moe-shared-expert-intermediate-size", 0, least=0):
         found["overlap_shared_experts"] = beside
@@ -157,8 +156,19 @@ def train_fields(args: Arguments) -> Fields:
         "global_batch": f"{batch}seq",
         "optimizer": _optimizer(args),
         **_numbers(args),
+        **_places(args),
         "attention_kernel": _attention(args),
     }
+
+
+def _places(args: Arguments) -> Fields:
+    """Tokens that are dropped, and padded to as many."""
+    factor = args.number("moe-expert-capacity-factor", 0.0)
+    if args.flag("moe-pad-expert-input-to-capacity") and factor > 0:
+        return {"expert_capacity": factor}
+    if factor > 0:
+        args.remark("`--moe-expert-capacity-factor` without padding: no token is dropped here.")
+    return {}
 
 
 def _samples(args: Arguments, batch: int) -> int:
