@@ -26,7 +26,7 @@ from twin.arch.dispatchers.base import (
     there,
 )
 from twin.arch.kernels import COUNT, ELEMENT, SINGLE
-from twin.arch.ops import Exchange, Item, Op, Shape
+from twin.arch.ops import Exchange, Item, Op, Shape, Streaming
 from twin.spec.model import Moe
 
 
@@ -35,7 +35,7 @@ def dispatch(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     steps: list[Item] = [*sent(way, moe, shape, permuted(way, moe, shape))]
     steps += gathered(way, shape)
     if sorted_after_exchange(moe, shape):
-        steps.append(there("dispatch_sort", way, way.routed, way.routed, "gather"))
+        steps.append(there("dispatch_sort", way, way.routed, way.routed, _order(shape)))
     return tuple(steps)
 
 
@@ -43,7 +43,7 @@ def combine(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Sort, exchange, sum."""
     steps: list[Item] = []
     if sorted_after_exchange(moe, shape):
-        steps.append(back("combine_sort", way, way.routed, way.routed, "gather"))
+        steps.append(back("combine_sort", way, way.routed, way.routed, _order(shape)))
     own = way.tokens * moe.top_k * (shape.capacity or 1.0)
     last = (
         back("combine_unpermute", way, own, way.tokens, shape.ordering)
@@ -51,6 +51,11 @@ def combine(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
         else scattered("combine_unpermute", way, "gather", own, way.tokens)
     )
     return (*steps, *summed(way, shape), *returned(way, shape), last)
+
+
+def _order(shape: Shape) -> Streaming:
+    """Of rows by expert: chunks of one size are one tensor, turned (`drop_and_pad`)."""
+    return "bandwidth" if shape.capacity else "gather"
 
 
 def permuted(way: Way, moe: Moe, shape: Shape) -> Op:
