@@ -58,6 +58,12 @@ def intervals(
     return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
 
 
+def step_interval(plan: Plan, breakdown_ns: Mapping[str, int]) -> Interval | None:
+    """The interval of a step that a mean rank spends so."""
+    step = reach(circumstances(plan, breakdown_ns), "step_seconds", shipped())
+    return None if step is None else step.spread(sum(breakdown_ns.values()) / 1e9)
+
+
 def peak_interval(plan: Plan) -> Interval | None:
     """The interval of a plan's peak of device memory, without a simulated step."""
     peak = reach(circumstances(plan, {}), "peak_device_bytes", shipped())

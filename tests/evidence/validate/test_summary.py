@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.evidence.validate.made import answer
-from tests.evidence.validate.readme import README, section
+from tests.evidence.validate.readme import README, VALIDATION, limits, section
 from twin.evidence.validate import shipped_answers
 from twin.evidence.validate.summary import COLUMNS, Summary, lines, sentence
 
@@ -79,9 +79,9 @@ def test_where_no_step_judges_the_sentence_says_so(rows) -> None:
     assert "is a held-out training step" in sentence(made(*rows))
 
 
-def test_the_readme_says_what_the_answers_that_ship_say() -> None:
+def test_pages_say_what_the_answers_that_ship_say() -> None:
     shipped = shipped_answers.shipped()
     assert shipped is not None
-    assert section(shipped.summary) in README.read_text(), (
-        "run `python -m tests.evidence.validate.readme`"
-    )
+    mend = "run `python -m tests.evidence.validate.readme`"
+    assert section(shipped.summary) in README.read_text(), mend
+    assert limits(shipped.summary) in VALIDATION.read_text(), mend

@@ -15,6 +15,7 @@ from twin.explore.study.software import (
     under_other_software,
 )
 from twin.loading import load, stacks_of
+from twin.reports.kpi_intervals import step_interval
 from twin.scenario import Scenario
 
 K2 = "kimi-k2-2048xh800"
@@ -56,6 +57,25 @@ def test_a_row_is_the_scenario_with_that_software(found: tuple[StackAnswer, ...]
     assert row.relative_change == pytest.approx(
         row.step_seconds / (found[0].step_seconds or 1.0) - 1.0
     )
+
+
+def test_a_row_says_its_interval_and_what_changes_the_step_most(
+    found: tuple[StackAnswer, ...],
+) -> None:
+    first, *others = found
+    before = StepAnswers().of(load(K2))
+    assert first.cause == ""
+    for one in others:
+        answer = StepAnswers().of(load(K2, [f"software={one.stack}"]))
+        changes = {
+            cause: ns - before.breakdown_ns.get(cause, 0)
+            for cause, ns in answer.breakdown_ns.items()
+        }
+        assert changes[one.cause] == max(changes.values())
+        assert one.cause_seconds == changes[one.cause] / 1e9
+        assert one.interval == step_interval(answer.plan, answer.breakdown_ns)
+        assert one.interval is not None
+        assert one.interval[0] < one.interval[1]
 
 
 def test_the_stack_of_the_scenario_comes_first_and_unset_is_a_row() -> None:

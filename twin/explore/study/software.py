@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from twin.answers.nearest import StepAnswers
+from twin.answers.nearest import StepAnswer, StepAnswers
 from twin.errors import ScenarioError
 from twin.kinds.base import Fidelity
 from twin.loading import stacks_of
+from twin.reports.breakdown import CAUSE_WORDS
+from twin.reports.kpi_intervals import step_interval
 from twin.reports.table import Table, duration, headed, percent, signed_duration
 from twin.scenario import Scenario
 
@@ -35,8 +37,16 @@ class StackAnswer:
     step_seconds: float | None = None
     change_seconds: float | None = None
     """Against the scenario as written."""
+    interval: tuple[float, float] | None = None
+    """80 % interval of the step in seconds, as published runs suggest; it has their correction."""
     host_seconds: float | None = None
     """In which ranks wait for the host, a mean over them."""
+    cause: str = ""
+    """The cause of time that changes most in the direction of the step."""
+    cause_seconds: float = 0.0
+    """By how much."""
+    fits: bool = True
+    """Whether device and host memory have room."""
     problem: str = ""
     """Why the layout is impossible."""
 
@@ -73,12 +83,13 @@ def under_other_software(
     mine = _name(written)
     others = [name for name in (NOT_SET, *stacks_of(gpu)) if name != mine]
     answers = StepAnswers(fidelity)
-    first = _answer(answers, written, None)
+    before = answers.of(written)
+    first = _row(before, None)
     found: list[StackAnswer] = []
     for done, name in enumerate(others, 2):
         over = "null" if name == NOT_SET else name
         try:
-            found.append(_answer(answers, load((f"software={over}",)), first.step_seconds))
+            found.append(_row(answers.of(load((f"software={over}",))), before))
         except ScenarioError as error:
             found.append(StackAnswer(name, as_written=False, problem=error.problems[0].message))
         if progress is not None:
@@ -90,17 +101,24 @@ def _name(scenario: Scenario) -> str:
     return scenario.software.name if scenario.software else NOT_SET
 
 
-def _answer(answers: StepAnswers, scenario: Scenario, before: float | None) -> StackAnswer:
-    """The row of a scenario; `before` is the step as written, None: this is it."""
-    answer = answers.of(scenario)
-    step = answer.step_ns / 1e9
+def _row(answer: StepAnswer, before: StepAnswer | None) -> StackAnswer:
+    """The row of an answer; `before` is that of the scenario as written, None: this is it."""
+    scenario, spent = answer.plan.scenario, answer.breakdown_ns
+    usual = before or answer
+    change = answer.step_ns - usual.step_ns
+    changes = {name: spent.get(name, 0) - usual.breakdown_ns.get(name, 0) for name in CAUSE_WORDS}
+    cause = max(changes, key=lambda name: changes[name] * (1 if change > 0 else -1))
     return StackAnswer(
         stack=_name(scenario),
         as_written=before is None,
         calibration=scenario.calibration.name,
-        step_seconds=step,
-        change_seconds=0.0 if before is None else step - before,
-        host_seconds=answer.breakdown_ns.get("host", 0) / 1e9,
+        step_seconds=answer.step_ns / 1e9,
+        change_seconds=change / 1e9,
+        interval=step_interval(answer.plan, spent),
+        host_seconds=spent.get("host", 0) / 1e9,
+        cause=cause if change else "",
+        cause_seconds=changes[cause] / 1e9 if change else 0.0,
+        fits=answer.plan.memory.fits,
     )
 
 
@@ -118,23 +136,35 @@ def sentence(found: Sequence[StackAnswer]) -> str:
 
 def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") -> Table:
     """One row per stack: the step, its change, the host's share, and the calibration."""
-    heads = ("software", "step", "change", "relative", "host", "calibration")
-    table = headed("Under other software", *heads, left={0, 5})
+    heads = (
+        "software",
+        "step",
+        "80 % interval",
+        "change",
+        "host wait",
+        "largest change",
+        "calibration",
+    )
+    table = headed("Under other software", *heads, left={0, 5, 6})
     for one in found:
         name = f"{one.stack} (as written)" if one.as_written else one.stack
-        table.add_row(name, *_figures(one), one.problem or one.calibration)
-    table.caption = "A calibration that the scenario writes stays; else the stack brings its own."
+        table.add_row(name, *_figures(one))
+    table.caption = (
+        "Layout and batch stay. host wait: share of the step. largest change: the part of the step "
+        "that differs most. Intervals lie around the step that published runs suggest. A "
+        "calibration that the scenario writes stays; else the stack brings its own."
+    )
     if fidelity == "fast":
         table.caption += " Estimates of the fast path, without contention on shared links."
     return table
 
 
-def _figures(one: StackAnswer) -> tuple[str, str, str, str]:
-    """Step, change, relative change and share of the host, as text."""
-    step, change, relative = one.step_seconds, one.change_seconds, one.relative_change
-    if step is None or change is None or relative is None:
-        return "impossible", "", "", ""
-    host = percent(one.host_share or 0.0)
-    if one.as_written:
-        return duration(step), "", "", host
-    return duration(step), signed_duration(change), f"{100 * relative:+.1f} %", host
+def _figures(one: StackAnswer) -> tuple[str, ...]:
+    """Step, interval, change, share of the host, cause and calibration, as text."""
+    if one.step_seconds is None:
+        return "impossible", "", "", "", one.problem, ""
+    step = duration(one.step_seconds) + ("" if one.fits else ", does not fit")
+    span = " to ".join(map(duration, one.interval)) if one.interval else "unknown"
+    change = "" if one.as_written else f"{100 * (one.relative_change or 0.0):+.1f} %"
+    cause = f"{CAUSE_WORDS[one.cause]} {signed_duration(one.cause_seconds)}" if one.cause else ""
+    return step, span, change, percent(one.host_share or 0.0), cause, one.calibration
