@@ -9,7 +9,7 @@ import streamlit as st
 from twin.explore.study.software import sentence, software_table
 from twin.ui.answers import GLANCE, stacks, studied
 from twin.ui.editor import Values, at
-from twin.ui.place import OpenPlan, say, table, waiting
+from twin.ui.place import OpenPlan, ready, table
 
 _HEADING: Final = "Under other software"
 
@@ -40,13 +40,9 @@ def other_software(shown: OpenPlan) -> None:
     if not box.open:
         return
     with box:
-        pending = studied(stacks, shown.asked)
-        found = pending.within(GLANCE)
-        if found is None:
-            waiting(pending, "Estimating the step under every software stack of its GPU.")
-        elif not isinstance(found, tuple):
-            say(shown.plan, found)
-        else:
+        words = "Estimating the step under every software stack of its GPU."
+        found = ready(studied(stacks, shown.asked), shown.plan, words, GLANCE)
+        if found is not None:
             built = software_table(found)
             st.markdown(sentence(found))
             table(built.records())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -35,6 +35,8 @@ from twin.ui.answers import (
 )
 from twin.ui.background import Pending
 from twin.ui.workspace import Draft, Workspace
+
+_T = TypeVar("_T")
 
 _CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
 _STEPS = 200
@@ -333,6 +335,21 @@ def say_bug(text: str) -> None:
         f"page. `{text}`",
         icon=":material/bug_report:",
     )
+
+
+def ready(
+    pending: Pending[_T | Failure], plan: Draft, words: str, patience: float = 0.05
+) -> _T | None:
+    """The result of a study; while it is in the making, or where it failed, the page says so.
+    `patience`: seconds that the page waits for it first."""
+    found = pending.within(patience)
+    if found is None:
+        waiting(pending, words)
+        return None
+    if isinstance(found, Failure):
+        say(plan, found)
+        return None
+    return found
 
 
 def waiting(pending: Pending[Any], words: str) -> None:

@@ -21,7 +21,7 @@ from twin.sources import Sourced
 from twin.ui import session
 from twin.ui.answers import Failure, Planned, Question, guarded, influences, plan_of, studied
 from twin.ui.parts import known_as
-from twin.ui.place import OpenPlan, answered, grid, place, say, theme, waiting
+from twin.ui.place import OpenPlan, answered, grid, place, ready, say, theme
 from twin.ui.workspace import varied
 from twin.units import Dimension, QuantityError, format_quantity, parse
 
@@ -55,15 +55,8 @@ def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
 
 def _influences(shown: OpenPlan) -> tuple[Influence, ...]:
     """How much each uncertain number matters; none while that is being looked at."""
-    pending = studied(influences, shown.asked)
-    found = pending.within(0.05)
-    if found is None:
-        waiting(pending, "Estimating both ends of every uncertain number.")
-        return ()
-    if not isinstance(found, tuple):
-        say(shown.plan, found)
-        return ()
-    return found
+    words = "Estimating both ends of every uncertain number."
+    return ready(studied(influences, shown.asked), shown.plan, words) or ()
 
 
 @st.fragment

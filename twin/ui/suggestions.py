@@ -13,7 +13,7 @@ from twin.reports.table import gibibytes, show
 from twin.spec.kpis import KPIS
 from twin.ui import COMPARE, session
 from twin.ui.answers import nearest, scenario_of, studied
-from twin.ui.place import OpenPlan, lean, say, waiting
+from twin.ui.place import OpenPlan, lean, ready
 from twin.ui.workspace import varied
 
 _ACROSS: Final = 3
@@ -30,13 +30,11 @@ _FAST: Final = (
 def suggestions(shown: OpenPlan) -> None:
     """The nearest plans that fit, with what they cost."""
     st.subheader("The nearest plans that fit")
-    pending = studied(nearest, shown.asked)
-    found = pending.within(0)
+    words = "Looking for the nearest plans that fit."
+    found = ready(studied(nearest, shown.asked), shown.plan, words, 0)
     if found is None:
-        waiting(pending, "Looking for the nearest plans that fit.")
-    elif not isinstance(found, tuple):
-        say(shown.plan, found)
-    elif not found:
+        return
+    if not found:
         st.info(
             "No plan with one or two other settings fits. A larger cluster or another model does.",
             icon=":material/search_off:",

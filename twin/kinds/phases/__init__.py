@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from twin.kinds.phases.report import PhasesReport
     from twin.reports.table import Block
 
-_TOTALS: Final = (
+OF_TOKENS: Final = (
     "days",
     "gpu_hours",
     "cost_usd",
@@ -24,8 +24,13 @@ _TOTALS: Final = (
     "co2_tonnes",
     "days_with_failures",
     "cost_usd_with_failures",
-    "peak_device_bytes",
-    "peak_host_bytes_per_node",
+)
+"""Key figures that grow with tokens, so that those of phases sum to those of the run."""
+OF_THE_FULLEST: Final = ("peak_device_bytes", "peak_host_bytes_per_node")
+"""Key figures of which the run has the largest."""
+_TOTALS: Final = (
+    *OF_TOKENS,
+    *OF_THE_FULLEST,
     "goodput_fraction",
     "mfu",
 )

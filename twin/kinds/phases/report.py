@@ -19,6 +19,7 @@ from twin import units
 from twin.errors import Problem
 from twin.goodput.estimate import checkpoint
 from twin.kinds.base import Run
+from twin.kinds.phases import OF_THE_FULLEST, OF_TOKENS
 from twin.kinds.phases.plan import NAME, PhaseCheck, PhasesPlan, PhasesTrace, costed
 from twin.loading import scenario_hash
 from twin.planning.types import Plan, Warning
@@ -31,19 +32,6 @@ from twin.scenario import Scenario
 from twin.spec.data import bytes_per_token
 
 DAY: Final = 86400.0
-OF_TOKENS: Final = (
-    "days",
-    "gpu_hours",
-    "cost_usd",
-    "energy_kwh",
-    "energy_cost_usd",
-    "co2_tonnes",
-    "days_with_failures",
-    "cost_usd_with_failures",
-)
-"""Key figures that grow with tokens, so that those of phases sum to those of the run."""
-OF_THE_FULLEST: Final = ("peak_device_bytes", "peak_host_bytes_per_node")
-"""Key figures of which the run has the largest."""
 DEFAULT_EVERY: Final = 1800.0
 """Seconds of work between two checkpoints where the scenario has no section `goodput`. Assumed:
 "most teams checkpoint every 15-30 minutes" (NVIDIA, developer.nvidia.com/blog,

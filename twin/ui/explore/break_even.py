@@ -26,7 +26,7 @@ from twin.ui.explore.exports import as_json, downloads
 from twin.ui.explore.questions import SearchAsked, SearchResult, explored, known, stop
 from twin.ui.explore.search import curve_asked, study_of, wanted_search
 from twin.ui.explore.work import Conditions
-from twin.ui.place import OpenPlan, place, say, table, theme, waiting
+from twin.ui.place import OpenPlan, place, ready, say, table, theme, waiting
 
 MAIN: Final = (
     "cluster.node.nic.bandwidth",
@@ -84,15 +84,9 @@ def _decision(shown: OpenPlan) -> tuple[SearchResult, SearchAsked] | None:
         if found is None:
             waiting(pending, "Waiting for the search.")
             return None
-    other = studied(work.scaling, shown.asked)
-    sizes = other.within(0.4)
-    if sizes is None:
-        waiting(other, "Trying the plan's own layout on other sizes of the cluster.")
-    elif isinstance(sizes, SearchResult):
-        return sizes, curve_asked(shown, sizes)
-    else:
-        say(shown.plan, sizes)
-    return None
+    words = "Trying the plan's own layout on other sizes of the cluster."
+    sizes = ready(studied(work.scaling, shown.asked), shown.plan, words, 0.4)
+    return None if sizes is None else (sizes, curve_asked(shown, sizes))
 
 
 def _conditions(

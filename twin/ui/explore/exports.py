@@ -22,14 +22,14 @@ import streamlit as st
 
 from twin.answers.nearest import written
 from twin.answers.parquet import Column, to_parquet
-from twin.explore.study.hidden import HiddenExpert, hidden_degrees, memory_levers
+from twin.explore.study.hidden import hidden_degrees, memory_levers
 from twin.explore.sweep.sweep import WRITERS, Sweep
 from twin.figures.palette import BACKGROUND, INK, Theme
 from twin.figures.plotly import Picture, javascript, plain
 from twin.ui import COMPARE, PLAN, session
 from twin.ui.answers import freeing, hiding, studied
 from twin.ui.explore.questions import UNITS, SearchResult
-from twin.ui.place import OpenPlan, answered, lean, place, say, theme, waiting
+from twin.ui.place import OpenPlan, answered, lean, place, ready, theme
 from twin.ui.session import widget_key
 from twin.ui.workspace import Draft
 
@@ -271,14 +271,10 @@ def levers_section(shown: OpenPlan, scenario: Any) -> None:
     run = answered(shown)
     if run is None:
         return
-    pending = studied(freeing, shown.asked)
-    found = pending.within(0.05)
-    if found is None:
-        waiting(pending, "Trying single changes of the plan.")
-    elif isinstance(found, tuple):
+    words = "Trying single changes of the plan."
+    found = ready(studied(freeing, shown.asked), shown.plan, words)
+    if found is not None:
         place(memory_levers(found, run.report.memory, shown.plan.title, theme()), key="levers")
-    else:
-        say(shown.plan, found)
 
 
 def expert_section(shown: OpenPlan, scenario: Any) -> None:
@@ -289,11 +285,7 @@ def expert_section(shown: OpenPlan, scenario: Any) -> None:
     if not st.toggle(_DEGREES, key=f"degrees {shown.plan.name}"):
         st.caption("Which degrees of expert parallelism hide their all-to-all under kernels?")
         return
-    pending = studied(hiding, shown.asked)
-    found = pending.within(0.05)
-    if found is None:
-        waiting(pending, "Simulating the plan at each degree of expert parallelism.")
-    elif isinstance(found, HiddenExpert):
+    words = "Simulating the plan at each degree of expert parallelism."
+    found = ready(studied(hiding, shown.asked), shown.plan, words)
+    if found is not None:
         place(hidden_degrees(found, shown.plan.title, theme()), key="degrees")
-    else:
-        say(shown.plan, found)

@@ -14,7 +14,7 @@ from twin.figures.plotly import Picture
 from twin.figures.search import LayoutMark, Limits, SizeMark, pareto, scaling
 from twin.reports.table import count
 from twin.scenario import Scenario
-from twin.ui.answers import Failure, studied
+from twin.ui.answers import studied
 from twin.ui.explore import work
 from twin.ui.explore.exports import Choosable, chooser, downloads, files_of, from_chart, from_table
 from twin.ui.explore.questions import (
@@ -34,7 +34,7 @@ from twin.ui.explore.questions import (
     usual_degrees,
     usual_sizes,
 )
-from twin.ui.place import OpenPlan, grid, place, say, table, theme, waiting
+from twin.ui.place import OpenPlan, grid, place, ready, say, table, theme, waiting
 
 _WANTED: Final = "explore search"
 _PER_SECOND: Final = 1500
@@ -220,16 +220,11 @@ def _pruned(found: SearchResult) -> None:
 
 def first_curve(shown: OpenPlan, scenario: Scenario) -> SearchResult | None:
     """The plan's own layout on a quarter to four times its cluster, by the fast path."""
-    pending = studied(work.scaling, shown.asked)
-    found: SearchResult | Failure | None = pending.within(_GLANCE)
-    if found is None:
-        waiting(pending, "Estimating the plan's own layout on other cluster sizes.")
-    elif isinstance(found, SearchResult):
+    words = "Estimating the plan's own layout on other cluster sizes."
+    found = ready(studied(work.scaling, shown.asked), shown.plan, words, _GLANCE)
+    if found is not None:
         _scaled(scenario, found, curve_asked(shown, found), "estimate")
-        return found
-    else:
-        say(shown.plan, found)
-    return None
+    return found
 
 
 def curve_asked(shown: OpenPlan, found: SearchResult) -> SearchAsked:

@@ -20,7 +20,7 @@ from twin.ui.comparison import (
     kpi_rows,
     why_not,
 )
-from twin.ui.place import ask_about, open_plan, place, say, show_views, table, theme, waiting
+from twin.ui.place import ask_about, open_plan, place, ready, say, show_views, table, theme, waiting
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 _ALONE: Final = (
@@ -119,14 +119,11 @@ def _attributions(workspace: Workspace, runs: Mapping[str, Run]) -> None:
     for plan in others:
         if plan.title not in runs or baseline.title not in runs:
             continue
-        pending = studied(attributed, ask_about(baseline), ask_about(plan))
-        found = pending.within(0)
-        if found is None:
-            waiting(pending, f"Splitting the difference of {plan.title} over its edits.")
-        elif isinstance(found, Attribution):
+        words = f"Splitting the difference of {plan.title} over its edits."
+        asked = studied(attributed, ask_about(baseline), ask_about(plan))
+        found = ready(asked, plan, words, 0)
+        if found is not None:
             _show(baseline.title, plan, found)
-        else:
-            say(plan, found)
 
 
 def _show(base: str, plan: Draft, found: Attribution) -> None:
