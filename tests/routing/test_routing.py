@@ -39,6 +39,7 @@ def test_every_member_of_the_axis_is_in_these_laws():
         "random",
         "zipf",
         "histogram",
+        "by_layer",
     }
 
 

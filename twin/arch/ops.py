@@ -164,6 +164,8 @@ class Shape:
     context: int = 1
     expert_tensor: int = 1
     expert_load: float = 1.0
+    layer_loads: tuple[float, ...] = ()
+    """`expert_load` of each layer with experts, where they differ."""
     kept_load: float | None = None
     arriving: float | None = None
     precision: Precision = "bf16"

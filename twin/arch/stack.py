@@ -47,10 +47,25 @@ def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     wrong = uneven(model, shape)
     if wrong:
         raise ValueError(f"the sharding does not divide {', '.join(wrong)}")
-    order = kinds(model)
-    made = {kind: _layer(model, shape, kind) for kind in dict.fromkeys(order)}
-    *main, last = (made[kind] for kind in order)
-    return (*main, *_prediction(model, shape), last)
+    shapes = _shapes(model, shape)
+    made = {own: _layer(model, own[1], own[0]) for own in dict.fromkeys(shapes)}
+    *main, last = (made[own] for own in shapes)
+    own = replace(shape, expert_load=shape.layer_loads[-1]) if shape.layer_loads else shape
+    return (*main, *_prediction(model, own), last)
+
+
+def _shapes(model: ModelSpec, shape: Shape) -> list[tuple[LayerKind, Shape]]:
+    """The kind and the shape of every layer: those with experts may differ in their loads."""
+    loads, order = iter(shape.layer_loads), kinds(model)
+    if not shape.layer_loads:
+        return [(kind, shape) for kind in order]
+    return [
+        (
+            kind,
+            replace(shape, expert_load=next(loads, shape.expert_load)) if kind == "moe" else shape,
+        )
+        for kind in order
+    ]
 
 
 def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ transformer layers of one kind send the same, so it shifts the balance only betw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from twin.arch.fp8 import packing
@@ -20,7 +21,7 @@ from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
 from twin.hardware.roofline import prices
 from twin.planning.caveats import caveats, memory_caveats
-from twin.planning.experts import arriving, expert_load, places
+from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.memory import ledger
 from twin.planning.mesh import lay_out, placements
@@ -48,7 +49,7 @@ def plan(scenario: Scenario) -> Plan:
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
     model_layers = layers_of(scenario)
-    weighed = weigh(model_layers, scenario)
+    weighed = weigh(_mean_layers(scenario), scenario)
     if found := kernels_take_time(weighed):
         raise ScenarioError(scenario.locate(found))
     chunks = cut(scenario, model_layers, weighed)
@@ -73,6 +74,12 @@ def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
     return _packed(scenario.model, shape_of(scenario), scenario.memory)
 
 
+def _mean_layers(scenario: Scenario) -> tuple[Layer, ...]:
+    """The layers as trainers balance them over stages: nobody knows which layer is how uneven."""
+    shape = replace(shape_of(scenario), layer_loads=())
+    return _packed(scenario.model, shape, scenario.memory)
+
+
 @remembered(256)
 def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, ...]:
     """The layers of the last models, shapes and policies, which layouts of a search share; 0.1 MB
@@ -86,7 +93,7 @@ def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, 
 def shape_of(scenario: Scenario) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank."""
     parallel, train = scenario.parallel, scenario.train
-    fullest = expert_load(scenario)
+    fullest, loads = expert_load(scenario), layer_loads(scenario)
     return Shape(
         sequences=parallel.micro_batch,
         sequence=train.sequence,
@@ -97,7 +104,8 @@ def shape_of(scenario: Scenario) -> Shape:
         expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
         expert_load=fullest,
-        kept_load=train.routing.over_layers(fullest, _expert_layers(scenario)),
+        layer_loads=loads,
+        kept_load=kept_load(scenario, _expert_layers(scenario)),
         arriving=arriving(scenario),
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,

@@ -7,7 +7,7 @@ from typing import Final
 
 from twin.collectives.spread import Spread, by_chance, spread
 from twin.network.placement import Placement
-from twin.routing import load
+from twin.routing import load, rank_loads
 from twin.scenario import Scenario
 
 MERGING: Final = ("deepep", "hybridep")
@@ -29,6 +29,22 @@ def expert_load(scenario: Scenario) -> float:
     limit = (moe.groups, moe.top_groups) if moe.groups and moe.top_groups else None
     tokens = exchanged_tokens(scenario)
     return load(scenario.train.routing, moe.experts, ranks, moe.top_k, tokens, limit)
+
+
+def layer_loads(scenario: Scenario) -> tuple[float, ...]:
+    """The same of each layer with experts, where the routing tells them apart."""
+    moe, ranks = scenario.model.moe, scenario.parallel.expert
+    if moe is None or ranks == 1 or places(scenario) is not None:
+        return ()
+    return scenario.train.routing.layer_loads(moe.experts, ranks, moe.top_k)
+
+
+def kept_load(scenario: Scenario, layers: float) -> float:
+    """Rows of the rank that keeps most over all its layers, over the mean."""
+    moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is not None and layer_loads(scenario):
+        return max(1.0, *rank_loads(routing, moe.experts, scenario.parallel.expert, moe.top_k))
+    return routing.over_layers(expert_load(scenario), layers)
 
 
 def places(scenario: Scenario) -> float | None:

@@ -84,7 +84,7 @@ CODES: Final = {
     "TW128": "gradients sharded pass by pass over stages that run at different times",
     "TW130": "collectives by NVLink SHARP on a node without it",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
-    "TW136": "a histogram of expert loads that does not name every expert",
+    "TW136": "loads of experts that do not name every expert, or every layer",
     "TW166": "a histogram in which an expert would get a token twice",
     "TW167": "communication that holds every SM",
     "TW374": "tensor collectives in pieces without sequence parallelism",

@@ -10,9 +10,10 @@ from twin.arch.recompute import ALTERNATE
 from twin.arch.stack import sequence_parts
 from twin.errors import Problem
 from twin.planning.mesh import divisors, next_to
+from twin.routing.by_layer import ByLayer
 from twin.routing.histogram import Histogram
 from twin.scenario import Scenario
-from twin.spec.model import GroupedAttention
+from twin.spec.model import GroupedAttention, Moe
 
 
 def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
@@ -181,6 +182,8 @@ def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
 def loads_name_every_expert(scenario: Scenario) -> list[Problem]:
     """A measured routing is that of this model's experts."""
     moe, routing = scenario.model.moe, scenario.train.routing
+    if moe is not None and isinstance(routing, ByLayer):
+        return _loads_name_every_layer(scenario, routing, moe)
     if moe is None or not isinstance(routing, Histogram) or len(routing.loads) == moe.experts:
         return []
     message = (
@@ -188,6 +191,20 @@ def loads_name_every_expert(scenario: Scenario) -> list[Problem]:
         f"{moe.experts} experts per layer"
     )
     hint = f"write {moe.experts} loads, or `{{kind: zipf, s: 0.2}}`"
+    return [problem("TW136", "train.routing.loads", message, hint)]
+
+
+def _loads_name_every_layer(scenario: Scenario, routing: ByLayer, moe: Moe) -> list[Problem]:
+    model = scenario.model
+    layers = sum(map(model.has_experts, range(model.layers)))
+    wrong = [row for row in routing.loads if len(row) != moe.experts]
+    if not wrong and len(routing.loads) in (layers, layers + model.mtp_layers):
+        return []
+    message = (
+        f"there are loads of {len(routing.loads)} layers, of {len((wrong or routing.loads)[0])} "
+        f"experts; {model.name} has {layers} layers with {moe.experts} experts each"
+    )
+    hint = f"write {layers} rows of {moe.experts} loads, or `{{kind: zipf, s: 0.2}}`"
     return [problem("TW136", "train.routing.loads", message, hint)]
 
 

@@ -28,11 +28,25 @@ class Routing(Spec):
         same, as long as nothing says that ranks are full in different layers."""
         return load
 
+    def layer_loads(
+        self,
+        experts: int,  # noqa: ARG002 (members may use them)
+        ranks: int,  # noqa: ARG002
+        top_k: int,  # noqa: ARG002
+    ) -> tuple[float, ...]:
+        """Load of the fullest rank in each layer with experts; empty: it is the same in all."""
+        return ()
+
 
 def rank_loads(routing: Routing, experts: int, ranks: int, top_k: int = 1) -> tuple[float, ...]:
     """Rows that each rank's experts get, over the mean of ranks; they add up to `ranks`, which
     divides `experts`. A token chooses `top_k` experts."""
-    return in_blocks(taken(routing.shares(experts), top_k), ranks)
+    return rank_shares(routing.shares(experts), ranks, top_k)
+
+
+def rank_shares(shares: Sequence[float], ranks: int, top_k: int) -> tuple[float, ...]:
+    """The same of experts that have these shares of all copies."""
+    return in_blocks(taken(shares, top_k), ranks)
 
 
 def load(
@@ -43,13 +57,17 @@ def load(
     tokens: float = 0.0,
     limit: tuple[int, int] | None = None,
 ) -> float:
-    """Rows of the fullest rank over the mean of ranks; at least 1, and 1 if all are alike. `tokens`
+    """Rows of the fullest rank over the mean of ranks, mean over layers; at least 1, and 1 if all
+    are alike. `tokens`
     are those that all ranks send in one exchange, which chance needs to know; `limit` as in
     `twin.routing.chance.copies`."""
     if ranks == 1 or routing.kind == "balanced":
         return 1.0
     if routing.drawn:
         return fullest(ranks, tokens, top_k / ranks, copies(experts, top_k, ranks, limit))
+    layers = routing.layer_loads(experts, ranks, top_k)
+    if layers:
+        return sum(layers) / len(layers)
     return max(1.0, *rank_loads(routing, experts, ranks, top_k))
 
 
