@@ -141,7 +141,7 @@ def test_a_wrong_category_or_entry_is_explained(
 def test_what_a_choice_must_be_told_has_no_default(twin_command: Command) -> None:
     answer = json.loads(twin_command("catalog", "routings", "--json").out)
     settings = {one["kind"]: one["settings"] for one in answer["routings"]}
-    assert list(settings) == ["balanced", "histogram", "random", "zipf"]
+    assert list(settings) == ["balanced", "by_layer", "histogram", "random", "zipf"]
     (exponent,) = settings["zipf"]
     assert (exponent["name"], exponent["required"], exponent["default"]) == ("s", True, None)
     text = twin_command("catalog", "routings", "zipf").out
