@@ -174,6 +174,13 @@ def test_a_plan_that_does_not_fit_is_never_praised_and_its_neighbours_are_named(
     assert not any("better" in (one.delta or "") for one in app.metric)
 
 
+def test_a_plan_that_may_fit_or_not_is_neither_green_nor_red(opened):
+    app = opened(f"{FULL};cluster.node.gpu.memory=59GiB", page="result")
+    assert any("It may not fit" in box.value for box in app.warning)
+    assert not app.success
+    assert "Fits, uncertain" in words(app)
+
+
 def test_an_undo_and_a_reset_take_edits_back(opened):
     app = edited(opened(FULL), "cluster.nodes", "16")
     app = edited(app, "parallel.micro_batch", "2")

@@ -120,6 +120,11 @@ class Head:
         return True
 
     @property
+    def may_differ(self) -> bool:
+        """Whether `fits` may turn out otherwise, as far as published peaks tell."""
+        return False
+
+    @property
     def uncalibrated(self) -> tuple[Warning, ...]:
         """Why the times lie outside the calibrated range; empty where they do not."""
         codes = self.uncalibrated_codes

@@ -161,6 +161,11 @@ class Report(Head):
         """Does it fit, how long, how much, and what is the bottleneck."""
         return verdict(self)
 
+    @property
+    def may_differ(self) -> bool:
+        """Whether the interval of the peak reaches to the other side of the budget."""
+        return self.memory.may_differ
+
     def body(self) -> dict[str, Any]:
         """What only a step has."""
         return {

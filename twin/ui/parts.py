@@ -21,6 +21,7 @@ from twin.optimizers.base import Optimizer
 from twin.planning.types import Warning
 from twin.reports.compare import KpiDelta
 from twin.reports.explain import Explanation, explain
+from twin.reports.head import Head
 from twin.reports.table import count, digits, show
 from twin.routing import Routing
 from twin.schedules.base import Schedule
@@ -40,9 +41,11 @@ _SHORT: Final = data_table(__name__, "_SHORT")
 """Labels that fit in a narrow place."""
 
 
-def say_verdict(words: str, *, fits: bool) -> None:
-    """A verdict, green where the plan fits."""
-    if fits:
+def say_verdict(words: str, report: Head) -> None:
+    """A verdict, green where the plan fits, orange where that may turn out otherwise."""
+    if report.may_differ:
+        st.warning(words, icon=":material/help:")
+    elif report.fits:
         st.success(words, icon=":material/check_circle:")
     else:
         st.error(words, icon=":material/block:")

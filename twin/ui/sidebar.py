@@ -102,7 +102,10 @@ def _verdict(shown: OpenPlan) -> None:
         st.badge("Invalid", icon=":material/error:", color="red")
         return
     with st.container(horizontal=True):
-        if now is not None and now.report.fits:
+        if now is not None and now.report.may_differ:
+            words = "Fits, uncertain" if now.report.fits else "Does not fit, uncertain"
+            st.badge(words, icon=":material/help:", color="orange")
+        elif now is not None and now.report.fits:
             st.badge("Fits", icon=":material/check_circle:", color="green")
         elif now is not None:
             st.badge("Does not fit", icon=":material/block:", color="red")

@@ -110,7 +110,7 @@ def _say(shown: OpenPlan, before: Root | Failure) -> None:
     elif not isinstance(now, Run):
         say(shown.plan, now)
     else:
-        say_verdict(now.kind.sentences(now)[0], fits=now.report.fits)
+        say_verdict(now.kind.sentences(now)[0], now.report)
         st.caption(now.kind.facts(now))
         st.page_link(RESULT, label="Why", icon=":material/arrow_forward:")
 

@@ -67,7 +67,7 @@ def _sections(name: str, shown: OpenPlan, run: Run, more: list[str]) -> None:
 def _summary(shown: OpenPlan, run: Run) -> None:
     """The verdict, the key figures, why, and the limits of the answer."""
     first, *rest = run.kind.sentences(run)
-    say_verdict(first, fits=run.report.fits)
+    say_verdict(first, run.report)
     for words in rest:
         st.markdown(words)
     metrics(shown, run.kind.shown_kpis, 180, intervals=True)
