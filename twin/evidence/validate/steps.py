@@ -35,7 +35,7 @@ DOUBT: Final = 1.2
 """How much more than the device's memory a peak has to be before it is taken for certain that a
 row did not run so (OURS). The ledger is at most 7 % above measured peaks; the rest is for offload
 that rows do not tell, as of 20 of 80 layers of Llama 3 70B on GB300 (Megatron-Bridge, llama3
-workload configs: `cpu_offloading_num_layers`), which is 16 % too much without it."""
+workload configs: `cpu_offloading_num_layers`), which without it is 20 % too much."""
 
 
 def text_of(tree: dict[str, Any]) -> str:
