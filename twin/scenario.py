@@ -129,6 +129,9 @@ class TrainSpec(Spec):
     torchao's rowwise recipe"""
     gradients: Literal["fp32", "bf16"] = "fp32"
     """numbers in which gradients are kept over micro-batches and reduced over ranks"""
+    fp8_param_gather: Flag = False
+    """new weights are sent to other ranks in FP8, a byte each, with one scale per tensor
+    (Megatron-LM's flag of that name); of mx in bf16, since each tensor is kept along both sides"""
     attention_kernel: Literal["flash", "unfused"] = "flash"
     """unfused: scores and softmax go through device memory, as before fused kernels"""
     cross_entropy: CrossEntropy = "fused"
@@ -151,9 +154,15 @@ class TrainSpec(Spec):
     """how tokens spread over experts"""
 
     @property
+    def gathers_fp8(self) -> bool:
+        """Whether new weights of linear layers are gathered in FP8."""
+        per_tensor = self.precision == "fp8" and self.fp8_scaling in ("tensor", "current")
+        return self.fp8_param_gather and per_tensor
+
+    @property
     def gradient_bytes(self) -> int:
-        """Bytes of a gradient between micro-batches and on its way to other ranks. The kernels that
-        sum it up, and the optimizer that reads it, are counted as for fp32 whatever it is."""
+        """Bytes of a gradient between micro-batches and on its way to other ranks. The optimizer
+        that reads it is counted as for fp32 whatever it is."""
         return 4 if self.gradients == "fp32" else 2
 
     @property

@@ -102,7 +102,14 @@ TINY_SHARED = ModelSpec(
     ),
     ffn=DenseFfn(kind="squared_relu", width=64),
     moe=Moe(
-        experts=8, top_k=2, width=20, shared_experts=1, shared_width=28, shared_gate=True, every=2
+        experts=8,
+        top_k=2,
+        width=20,
+        shared_experts=1,
+        shared_width=28,
+        shared_gate=True,
+        every=2,
+        clamp=7.0,
     ),
     norm="layernorm",
     rotary=False,

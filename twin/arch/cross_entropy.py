@@ -36,7 +36,8 @@ CHUNK: Final = 2048
 
 def head_and_loss(shape: Shape, hidden: int, vocab: int) -> tuple[Item, ...]:
     """The projection of the tokens' hidden state, and the loss. `vocab` is what a rank has."""
-    product, logits = Matmul(shape.tokens, hidden, vocab), shape.tokens * vocab
+    product = Matmul(shape.tokens, hidden, vocab, accumulate=shape.accumulate)
+    logits = shape.tokens * vocab
     match shape.cross_entropy:
         case "fused":
             return (linear("head", product), *_fused(shape, logits))

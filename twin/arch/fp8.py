@@ -79,7 +79,7 @@ def projection(
 ) -> tuple[Op, ...]:
     """A linear layer of `sizes` = (rows, inputs, outputs) in the run's numbers; its input is cast
     by whoever makes it (`cast`)."""
-    matmul = Matmul(*sizes, precision=shape.precision)
+    matmul = Matmul(*sizes, precision=shape.precision, accumulate=shape.accumulate)
     return (linear(name, matmul, saved, bias), *turns(name, matmul, shape))
 
 

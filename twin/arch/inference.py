@@ -82,7 +82,7 @@ def with_heads(model: ModelSpec, count: int) -> ModelSpec:
 
 def _read(model: ModelSpec, form: Form) -> Heads:
     """The heads that a decode step multiplies with what is kept."""
-    own, whole = model.attention, heads(model)
+    own, whole = model.attention, replace(heads(model), windowed=0.0)
     if not isinstance(own, LatentAttention) or form == "whole":
         return whole
     if form == "whole_without_rotary":

@@ -22,7 +22,8 @@ COUNT: Final = 8
 """Bytes of a number of rows (int64)."""
 ACCUMULATE: Final = 2 * SINGLE
 """Bytes moved per weight when its gradient is added to an fp32 buffer: read and written
-(Megatron-LM's gradient accumulation fusion; Kimi K2 report, section 2.4: fp32 gradients)."""
+(Megatron-LM's gradient accumulation fusion; Kimi K2 report, section 2.4: fp32 gradients). Half of
+it where the buffer is bf16 (`--accumulate-allreduce-grads-in-fp32` off)."""
 MASK: Final = 1
 """Bytes of one element of a dropout mask (Korthikanti et al. 2022, section 4.1)."""
 TILE: Final = 128
@@ -44,6 +45,8 @@ class Matmul:
     outputs: int
     groups: int = 1
     precision: Precision = "bf16"
+    accumulate: int = ACCUMULATE
+    """Bytes moved per weight when its gradient is added to the buffer."""
 
     @property
     def value(self) -> float:
@@ -61,10 +64,12 @@ class Matmul:
         return self._work(product, self.weight_bytes() + self._rows(self.outputs, self.inputs))
 
     def weight_gradient(self) -> Work:
-        """The gradient of the weights, added to its fp32 buffer."""
+        """The gradient of the weights, added to its buffer."""
         product = Product(self.inputs, self.outputs, self.rows, self.groups, self.precision, True)
         read = self.value * self.rows * (self.inputs + self.outputs)
-        return self._work(product, read + ACCUMULATE * self.groups * self.inputs * self.outputs)
+        return self._work(
+            product, read + self.accumulate * self.groups * self.inputs * self.outputs
+        )
 
     def weight_bytes(self) -> float:
         """Bytes of the weights, as a product reads them."""

@@ -191,6 +191,9 @@ class Shape:
     """Places of an expert over its mean rows: it computes all of them, and no rows are counted."""
     permute: Permute = "fused"
     """Where the dispatcher is `alltoall` or `allgather`."""
+    accumulate: int = 8
+    """Bytes moved per weight when its gradient is added to the buffer: read and written, in fp32;
+    4 in bf16."""
 
     @property
     def per_tensor(self) -> bool:

@@ -26,7 +26,7 @@ ATTENTION_CORE: Final = frozenset(
 RECOMPUTED: Final[dict[str, frozenset[str]]] = {
     "attention_core": ATTENTION_CORE,
     "norms": frozenset({"attention_norm", "ffn_norm", "q_norm", "k_norm", "kv_norm"}),
-    "swiglu": frozenset({"ffn_swiglu", "shared_swiglu", "experts_swiglu"}),
+    "swiglu": frozenset({"ffn_swiglu", "shared_swiglu", "experts_clamp", "experts_swiglu"}),
     "mla_up": frozenset({"q_up", "kv_up", "mla_rope"}),
     "moe_down": frozenset({"experts_down"}),
 }

@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
+from twin.arch.recompute import TRANSFORMER
 from twin.collectives.base import Traffic
 from twin.engine.cost_model import CostModel, nanoseconds
 from twin.engine.host import ISSUE, NAME
@@ -40,6 +41,9 @@ from twin.planning.compile import chunk_map_of
 from twin.planning.memory import PARAMETER_BYTES, shards
 from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan
+
+FP8_BYTES: Final = 1
+"""Bytes of a weight with one scale per tensor."""
 
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""
@@ -71,16 +75,28 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
     for chunk in plan.chunks:
         if chunk.stage != stage:
             continue
-        dense = dense_weights(chunk.weights)
-        sizes: dict[Group, int] = {"data": dense, "expert_data": chunk.weights.expert}
-        for group, size in sizes.items():
+        for group, size in _new_weights(plan, (chunk,)).items():
             if size == 0 or costs.placements[group].size == 1:
                 continue
-            flow, delay = costs.collective("all_gather", size * PARAMETER_BYTES, group)
+            flow, delay = costs.collective("all_gather", size, group)
             sms = costs.calibration.collective_sms
             steps.append(Step("all_gather_weights", DATA, delay, (), flow, group, sms=sms))
             chunks.append(chunk.index)
     return tuple(steps), tuple(chunks)
+
+
+def _new_weights(plan: Plan, chunks: Iterable[Chunk]) -> dict[Group, float]:
+    """Bytes of new weights that ranks gather: of linear layers one byte each where they travel in
+    FP8; those of embedding and head stay in bf16."""
+    found: dict[Group, float] = {"data": 0.0, "expert_data": 0.0}
+    short = plan.scenario.train.gathers_fp8
+    width = FP8_BYTES if short else PARAMETER_BYTES
+    for chunk in chunks:
+        ends = (layer.weights for layer in chunk.layers if layer.kind not in TRANSFORMER)
+        plain = sum(map(dense_weights, ends)) if short else 0
+        found["data"] += width * dense_weights(chunk.weights) + (PARAMETER_BYTES - width) * plain
+        found["expert_data"] += width * chunk.weights.expert
+    return found
 
 
 def _in_order(plan: Plan, stage: int) -> list[Chunk]:
@@ -121,7 +137,8 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
         closing.embedding(held)
     closing.update(share_of(plan.scenario, plan.mesh, chunks))
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
-        closing.collectives("all_gather_weights", "all_gather", total, PARAMETER_BYTES, None)
+        for group, size in _new_weights(plan, chunks).items():
+            closing.add("all_gather_weights", "all_gather", size, group)
     layers = [layer for chunk in chunks for layer in chunk.layers]
     closing.loads(layers)
     closing.host(sum(one.count for layer in layers for one in layer.matrices))

@@ -23,7 +23,7 @@ from twin.engine.host import HostCosts, Part
 from twin.engine.link_map import Rates, wire
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
-from twin.hardware.roofline import Price, Prices, prices, without_launches
+from twin.hardware.roofline import Price, Prices, prices, with_scaling, without_launches
 from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
@@ -149,7 +149,7 @@ class CostModel:
         scenario, parallel = plan.scenario, plan.scenario.parallel
         return CostModel(
             scenario.cluster,
-            scenario.calibration,
+            with_scaling(scenario.calibration, scenario.train.fp8_scaling),
             plan.placements,
             alone or _alone(plan),
             parallel.collectives,

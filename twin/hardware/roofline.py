@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from twin.arch.ops import OpClass, Work
+from twin.arch.ops import OpClass, Scaling, Work
 from twin.arch.remembered import remembered
 from twin.hardware import matmul
 from twin.spec.base import Spec
@@ -125,6 +125,16 @@ def prices(gpu: GpuSpec, calibration: CalibrationSpec) -> Prices:
         return price(op_class, work, gpu, calibration, backward)
 
     return of
+
+
+def with_scaling(calibration: CalibrationSpec, scaling: Scaling) -> CalibrationSpec:
+    """The profile for products in FP8 with scales as these: its own are of one per tensor."""
+    known = calibration.matmuls
+    if scaling != "mx" or known is None or known.fp8 is None:
+        return calibration
+    reached = known.fp8.efficiency * known.fp8.scaled
+    slower = known.fp8.model_copy(update={"efficiency": reached, "scaled": 1.0})
+    return calibration.model_copy(update={"matmuls": known.model_copy(update={"fp8": slower})})
 
 
 def without_launches(calibration: CalibrationSpec) -> CalibrationSpec:

@@ -19,7 +19,7 @@ from twin.arch.recompute import again
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
-from twin.hardware.roofline import prices
+from twin.hardware.roofline import prices, with_scaling
 from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
 from twin.planning.feasibility import microbatches, problems
@@ -116,6 +116,7 @@ def shape_of(scenario: Scenario) -> Shape:
         weigh_outputs=train.expert_weights == "outputs",
         separate="alternate_products" in scenario.memory.recompute,
         weights_apart=scenario.software is not None and scenario.software.weights_apart,
+        accumulate=2 * train.gradient_bytes,
         ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
         dispatcher=parallel.dispatcher,
         capacity=places(scenario),
@@ -226,7 +227,8 @@ def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
 def layer_seconds(layer: Layer, scenario: Scenario) -> float:
     """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
     policy runs again."""
-    priced = prices(scenario.cluster.node.gpu, scenario.calibration)
+    profile = with_scaling(scenario.calibration, scenario.train.fp8_scaling)
+    priced = prices(scenario.cluster.node.gpu, profile)
     repeated = again(layer, scenario.memory.recompute)
     total = 0.0
     for op in layer.items:

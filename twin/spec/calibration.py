@@ -48,6 +48,8 @@ class MatmulSpec(Spec):
     """share of its speed that a product of groups in one kernel keeps"""
     weight_gradient: Share = 1.0
     """share of its speed that the gradient of a weight keeps"""
+    scaled: Share = 1.0
+    """share of its speed that a product in FP8 keeps with a scale per 32 values"""
     sides: Span
     """rows per group, and columns, of the products measured"""
     inner: Span

@@ -96,6 +96,10 @@ class GroupedAttention(Spec):
     """an RMSNorm over each head's query and key"""
     sinks: Flag = False
     """one learned logit per head in the softmax"""
+    window: Count | None = None
+    """tokens that a token attends to, itself and those before it; null: all before"""
+    full_every: Count | None = None
+    """where there is a window: each n-th layer has none; null: every layer has it"""
 
 
 class DenseFfn(Spec):
@@ -134,6 +138,8 @@ class Moe(Spec):
     """of the other layers, only each n-th of the model has experts"""
     bias: Flag = False
     """router and experts add a bias"""
+    clamp: Scale | None = None
+    """limit at which gate and up of an expert are cut off; null: none"""
     correction_bias: Flag = False
     """the router adds a learned bias per expert when it chooses"""
     scores: Literal["sigmoid", "softmax"] = "softmax"

@@ -31,7 +31,16 @@ def heads(attention: GroupedAttention, tensor: int = 1) -> Heads:
         max(1, attention.kv_heads // tensor),
         attention.head_dim,
         attention.head_dim,
+        attention.window or 0,
+        windowed(attention),
     )
+
+
+def windowed(attention: GroupedAttention) -> float:
+    """Share of the layers whose attention has a window."""
+    if attention.window is None:
+        return 0.0
+    return 1.0 - (1.0 / attention.full_every if attention.full_every else 0.0)
 
 
 def parameters(attention: GroupedAttention, model: ModelSpec) -> tuple[Parameter, ...]:

@@ -68,8 +68,8 @@ def parameters(moe: Moe, model: ModelSpec) -> tuple[Parameter, ...]:
 
 
 def _biases(moe: Moe, hidden: int) -> tuple[Parameter, ...]:
-    """Of the router and of each expert's gate, up and down (gpt-oss); their additions ride on the
-    GEMMs."""
+    """Of the router and of each expert's gate, up and down (gpt-oss); additions ride on the GEMMs,
+    but for that of down, which routing weights multiply."""
     experts, part = moe.experts, "routed_experts"
     return (
         vector("router.added", "router", experts),
@@ -85,13 +85,13 @@ def _shared_width(moe: Moe) -> int:
 
 def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
-    tokens, hidden = shape.local_tokens, model.hidden
+    hidden = model.hidden
     way = Way.of(moe, hidden, shape)
     dispatch = _kept(way, moe, shape)
     sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
     part = 1.0 if shape.kept_load is None else shape.kept_load / shape.expert_load
     return (
-        *_router(moe, hidden, tokens),
+        *_router(moe, hidden, shape),
         *dispatch[:sent],
         *(
             replace(op, aside=sent > 0 and shape.overlap_shared)
@@ -118,13 +118,14 @@ def _keeping(item: Item, part: float) -> Item:
     return replace(item, saved=part * item.saved)
 
 
-def _router(moe: Moe, hidden: int, tokens: int) -> tuple[Op, ...]:
+def _router(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """Logits, then scores, top-k and weights. Keeps the fp32 scores, and 4 + 4 bytes for the
     weight and the index of each choice. Eager kernels: score, bias, top-k, gather, sum, divide,
     scale."""
+    tokens = shape.local_tokens
     logits = SINGLE * tokens * moe.experts
     chosen = 2 * SINGLE * tokens * moe.top_k
-    gating = linear("router", Matmul(tokens, hidden, moe.experts))
+    gating = linear("router", Matmul(tokens, hidden, moe.experts, accumulate=shape.accumulate))
     wider = (SINGLE - ELEMENT) * tokens * moe.experts  # logits and their gradients are fp32
     forward, backward, weight = (
         replace(work, bytes=work.bytes + wider)
@@ -156,7 +157,11 @@ def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     rows = ELEMENT * tokens * hidden
     # The gate's gradient needs what the gate weighs.
     weigh = streaming("shared_weigh", Work(0.0, 2 * rows, 2), Work(0.0, 3 * rows, 2), rows, rows)
-    gate = linear("shared_gate", Matmul(tokens, hidden, 1), saved=ELEMENT * tokens)
+    gate = linear(
+        "shared_gate",
+        Matmul(tokens, hidden, 1, accumulate=shape.accumulate),
+        saved=ELEMENT * tokens,
+    )
     up, down = (tokens, hidden, 2 * width), (tokens, width, hidden)
     return (
         *arrived("shared", float(tokens * hidden), shape),
@@ -182,16 +187,41 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """As many rows as the expert-tensor ranks bring together, through a part of each expert."""
     rows = round(shape.local_tokens * moe.top_k * shape.expert_tensor * load(shape))
     own, width = moe.experts // shape.expert, moe.width // shape.expert_tensor
-    up = Matmul(rows, hidden, 2 * width, own, shape.precision)
-    down = Matmul(rows, width, hidden, own, shape.precision)
+    up = Matmul(rows, hidden, 2 * width, own, shape.precision, shape.accumulate)
+    down = Matmul(rows, width, hidden, own, shape.precision, shape.accumulate)
     return (
         replace(linear("experts_up", up, ELEMENT * rows * 2 * width), kind="grouped_gemm"),
         *turns("experts_up", up, shape),
+        *((_clamped(rows * width),) if moe.clamp is not None else ()),
         *grouped(swiglu("experts_swiglu", rows, width), own, shape),
         replace(linear("experts_down", down), kind="grouped_gemm"),
         *turns("experts_down", down, shape, arrives=True),
+        *((_biased(rows * hidden, own),) if moe.bias else ()),
         *((_weighed(rows * hidden),) if shape.weigh_outputs else ()),
     )
+
+
+def _clamped(values: int) -> Op:
+    """Gate and up, of so many values each, cut off by kernels of their own before the fused
+    activation (Megatron-LM, `weighted_bias_quick_geglu_impl`): two clamps and one that joins their
+    results. Backward the two clamps, which read what they read before, and one that joins."""
+    both = 2.0 * ELEMENT * values
+    forward, backward = Work(0.0, 4 * both, 3), Work(0.0, 5 * both, 3)
+    return streaming("experts_clamp", forward, backward, both, both, "activation")
+
+
+def _biased(values: int, experts: int) -> Op:
+    """Routing weights times the bias of each expert's down-projection, added expert by expert
+    (Megatron-LM, `TEGroupedMLP._apply_bias`). The weights are fp32, and so is all until the last
+    cast: the product and the sum of each expert, one that joins them, the cast. Backward a cast,
+    for each expert a cast of the rows' gradient and a product and its sum for both factors, and one
+    that joins."""
+    product, total, join = SINGLE, ELEMENT + 2 * SINGLE, 2 * SINGLE
+    cast, reduced = ELEMENT + SINGLE, 3 * SINGLE
+    forward = Work(0.0, float(values * (product + total + join + cast)), 2 * experts + 2)
+    gradients = 2 * cast + 2 * reduced + 2 * ELEMENT
+    backward = Work(0.0, float(values * gradients), 5 * experts + 2)
+    return streaming("experts_bias", forward, backward, 0.0, float(SINGLE * values))
 
 
 def _weighed(values: int) -> Op:

@@ -38,10 +38,11 @@ def items(model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
         replace(norm(f"mtp_{name}_norm", tokens, hidden), saved=0.0)
         for name in ("embedding", "hidden")
     )
+    product = Matmul(tokens, 2 * hidden, hidden, accumulate=shape.accumulate)
     joined = Work(0.0, 4 * rows, 1)
     return (
         ahead,
         before,
         streaming("mtp_join", joined, joined, 2 * rows, 2 * rows),
-        linear("mtp_projection", Matmul(tokens, 2 * hidden, hidden), saved=rows),
+        linear("mtp_projection", product, saved=rows),
     )

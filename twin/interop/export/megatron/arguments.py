@@ -118,6 +118,8 @@ def _attention(model: ModelSpec) -> Options:
         "add-qkv-bias": attention.qkv_bias and not _biased(model),
         "qk-layernorm": attention.qk_norm,
         "softmax-type": "learnable" if attention.sinks else None,
+        "window-size": f"{attention.window - 1},0" if attention.window else None,
+        "window-attn-skip-freq": attention.full_every if attention.window else None,
     }
 
 
@@ -161,6 +163,7 @@ def _experts(moe: Moe, layers: int) -> Options:
         # The softmax of all logits, of which the chosen do not add up to 1.
         "moe-router-pre-softmax": moe.scores == "softmax" and not moe.normalize_weights,
         "moe-router-enable-expert-bias": moe.correction_bias,
+        "activation-func-clamp-value": moe.clamp,
         "moe-router-topk-scaling-factor": None if moe.routed_scale == 1 else moe.routed_scale,
     }
 

@@ -88,7 +88,22 @@ def _grouped(args: Arguments) -> Fields:
         "qkv_bias": qkv,
         "qk_norm": args.flag("qk-layernorm"),
         "sinks": softmax == "learnable",
+        **_windows(args),
     }
+
+
+def _windows(args: Arguments) -> Fields:
+    """Windows are written as keys before and after a token, and the layers without as a number."""
+    written = args.text("window-size", "")
+    full = args.text("window-attn-skip-freq", "")
+    before = re.fullmatch(r"\(?(\d+), ?0\)?", written)
+    if not written:
+        return {}
+    if before is None or not re.fullmatch(r"\d*", full):
+        args.remark("Windows are left out: attention is counted over all tokens before here.")
+        return {}
+    every = {"full_every": int(full)} if full else {}
+    return {"window": int(before.group(1)) + 1, **every}
 
 
 def _latent(args: Arguments) -> Fields:
@@ -140,6 +155,7 @@ def _experts(args: Arguments, experts: int, layers: int) -> Fields:
         "scores": scores,
         # A softmax over the chosen adds up to 1; sigmoids are divided by their sum.
         "normalize_weights": not args.flag("moe-router-pre-softmax") or scores == "sigmoid",
+        "clamp": args.number("activation-func-clamp-value", 0.0) or None,
         "routed_scale": args.number("moe-router-topk-scaling-factor", 1.0) or 1.0,
     }
 
