@@ -181,9 +181,11 @@ def refuse_unsupported(model: ModelSpec) -> None:
     found = {
         "attention.bias": grouped is not None and (grouped.bias or grouped.qkv_bias),
         "attention.sinks": grouped is not None and grouped.sinks,
+        "attention.window": grouped is not None and grouped.window is not None,
         "ffn.kind": model.ffn.kind != "swiglu",
         "ffn.bias": model.ffn.bias,
         "moe.bias": moe is not None and moe.bias,
+        "moe.clamp": moe is not None and moe.clamp is not None,
         "moe.shared_gate": moe is not None and moe.shared_gate,
         "norm": model.norm != "rmsnorm",
         "learned_positions": model.learned_positions > 0,

@@ -6,6 +6,8 @@ import pytest
 
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
+from twin.engine.closing import new_weights
+from twin.optimizers.base import dense_weights
 from twin.planning import plan
 from twin.scenario import Scenario
 
@@ -59,3 +61,25 @@ def test_the_fast_path_opens_alike() -> None:
 
 def made(scenario: Scenario):  # type: ignore[no-untyped-def]
     return simulate(lower(plan(scenario)))
+
+
+@pytest.mark.parametrize("more", [(), (GATHER,)])
+@pytest.mark.parametrize(("scaling", "bytes_each"), [("current", 1), ("mx", 2), ("block", 2)])
+def test_new_weights_of_layers_travel_in_fp8_with_one_scale_per_tensor(
+    more: tuple[str, ...], scaling: str, bytes_each: int
+) -> None:
+    """Gathers of a dense model on one stage: a byte for each weight of a layer, two for each of
+    embedding, final norm and head."""
+    fp8 = ("cluster.node.gpu=h800", "calibration=h800-hopper-bf16", "train.precision=fp8")
+    shape = (2, 1, 1, 2, "parallel.zero=1", *fp8, f"train.fp8_scaling={scaling}", *more)
+    short, whole = (
+        plan(dense(*shape, f"train.fp8_param_gather={written}")) for written in ("true", "false")
+    )
+    layers = sum(
+        layer.weights.total
+        for layer in short.chunks[0].layers
+        if layer.kind not in ("embedding", "head")
+    )
+    found = [new_weights(one, one.chunks)["data"] for one in (whole, short)]
+    assert found[0] == 2 * dense_weights(short.chunks[0].weights)
+    assert found[0] - found[1] == (2 - bytes_each) * layers

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.hardware.catalog import plain
 from twin.arch.ops import OpClass, Product, Work
-from twin.hardware.roofline import apart_as, measured_apart, seconds, speed_of_light
+from twin.hardware.roofline import apart_as, measured_apart, seconds, speed_of_light, with_scaling
 from twin.loading import load_part
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
@@ -154,3 +154,16 @@ def test_permutations_without_numbers_of_their_own_are_as_fast_as_gathers() -> N
     assert apart_as("permute", own) == "permute"
     assert apart_as("permute", other) == "gather"
     assert measured_apart("permute", other) == measured_apart("gather", other)
+
+
+def test_products_with_a_scale_per_32_values_keep_their_share_and_others_do_not_know_it() -> None:
+    spans = {"whole_tiles": False, "sides": [1, 10**6], "inner": [1, 10**6]}
+    law = {"efficiency": 0.8, "ramp": 0.0, "launch": "0us", "scaled": 0.5} | spans
+    known = calibration(matmuls={"bf16": law, "fp8": law})
+    shapes = (Product(4096, 4096, 4096, precision=one) for one in ("fp8", "bf16"))
+    for product, longer in zip(shapes, (2.0, 1.0), strict=True):
+        work = Work(1e15, 0.0, 1, product)
+        plain, fine = (
+            seconds("gemm", work, GPU, with_scaling(known, one)) for one in ("current", "mx")
+        )
+        assert fine == pytest.approx(longer * plain)

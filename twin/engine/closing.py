@@ -75,7 +75,7 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
     for chunk in plan.chunks:
         if chunk.stage != stage:
             continue
-        for group, size in _new_weights(plan, (chunk,)).items():
+        for group, size in new_weights(plan, (chunk,)).items():
             if size == 0 or costs.placements[group].size == 1:
                 continue
             flow, delay = costs.collective("all_gather", size, group)
@@ -85,7 +85,7 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
     return tuple(steps), tuple(chunks)
 
 
-def _new_weights(plan: Plan, chunks: Iterable[Chunk]) -> dict[Group, float]:
+def new_weights(plan: Plan, chunks: Iterable[Chunk]) -> dict[Group, float]:
     """Bytes of new weights that ranks gather: of linear layers one byte each where they travel in
     FP8; those of embedding and head stay in bf16."""
     found: dict[Group, float] = {"data": 0.0, "expert_data": 0.0}
@@ -137,7 +137,7 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
         closing.embedding(held)
     closing.update(share_of(plan.scenario, plan.mesh, chunks))
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
-        for group, size in _new_weights(plan, chunks).items():
+        for group, size in new_weights(plan, chunks).items():
             closing.add("all_gather_weights", "all_gather", size, group)
     layers = [layer for chunk in chunks for layer in chunk.layers]
     closing.loads(layers)

@@ -312,6 +312,7 @@ def _numbers(train: TrainSpec) -> Options:
         "bf16": True,
         "fp8-format": form if fp8 else None,
         "fp8-recipe": recipe if fp8 and recipe else None,
+        "fp8-param-gather": fp8 and train.fp8_param_gather,
         "grad-reduce-in-bf16": short,
         "accumulate-allreduce-grads-in-fp32": not short,
         "attention-backend": train.attention_kernel,

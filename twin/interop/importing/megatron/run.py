@@ -192,12 +192,14 @@ def _numbers(args: Arguments) -> Fields:
         args.remark("Neither `--bf16` nor `--fp16`: products are counted in bf16 all the same.")
     found: Fields = {"gradients": "bf16" if short or (fp16 and not exact) else "fp32"}
     if not args.text("fp8-format", "", ("", "e4m3", "hybrid")):
-        args.taken.add("fp8-recipe")
+        args.taken |= {"fp8-recipe", "fp8-param-gather"}
         return found
     recipe = args.text("fp8-recipe", "delayed", (*SCALING, "custom"))
     if recipe == "custom":
         args.remark("`--fp8-recipe custom` is counted as blockwise scaling.")
-    return found | {"precision": "fp8", "fp8_scaling": SCALING.get(recipe, "block")}
+    gathered = {"fp8_param_gather": args.flag("fp8-param-gather")}
+    scaling = SCALING.get(recipe, "block")
+    return found | {"precision": "fp8", "fp8_scaling": scaling} | gathered
 
 
 def _attention(args: Arguments) -> str:
