@@ -47,7 +47,7 @@ def test_no_evidence_no_correction() -> None:
 def test_more_sources_come_nearer_to_the_bias() -> None:
     centres = [told(known(*[0.08] * n)).centre for n in (5, 10, 40, 160)]
     assert centres == sorted(centres)
-    assert 0.0 < centres[0] < 0.07
+    assert 0.0 < centres[0] < 0.075
     assert centres[-1] == pytest.approx(0.08, abs=0.01)
 
 
@@ -59,6 +59,35 @@ def test_many_families_of_one_source_count_little_more_than_one() -> None:
     single = told(Known(zeros + known(0.1).residuals)).centre
     many = told(Known(zeros + known(0.1, families=50).residuals)).centre
     assert 0.0 < single < many < 2.0 * single
+
+
+def test_tables_and_releases_of_a_project_are_one_source() -> None:
+    """It is left out as a whole, and its families move a centre as those of one source do."""
+    rows = tuple(replace(one, family=f"other {one.family}") for one in known(*[0.1] * 6).residuals)
+    apart = Known(rows + known(*[0.0] * 6).residuals)
+    for title in ("bench, NeMo 25.09", "bench, Table 2", "bench (2024), Table 1"):
+        assert interval.project(title) == "bench"
+    titles = [f"bench, release {n} | m | H100 | bf16" for n in range(6)]
+    same = Known(
+        tuple(replace(one, family=t) for one, t in zip(rows, titles, strict=True))
+        + known(*[0.0] * 6).residuals
+    )
+    assert told(same).centre < told(apart).centre
+    assert same.without("bench, release 3") == known(*[0.0] * 6)
+
+
+def test_intervals_know_residuals_of_fits_that_have_not_seen_the_source() -> None:
+    seen = known(*[0.0] * 8)
+    left_out = Known(tuple(replace(one, left_out=0.08) for one in seen.residuals))
+    assert told(left_out) == told(known(*[0.08] * 8))
+
+
+def test_the_quantile_is_of_one_source_more() -> None:
+    """Four of five sizes hold 80 % of them, and five of six of them and the next."""
+    sizes = [(float(n), 1.0) for n in range(1, 6)]
+    assert interval.quantile(sizes, 0.8) == 4.0
+    assert interval.quantile(sizes, 0.8 * (1 + 1 / 5)) == 5.0
+    assert interval.quantile([(1.0, 8.0), (9.0, 2.0)], 0.8) == 1.0
 
 
 def test_no_source_moves_a_step_by_more_than_the_limit() -> None:

@@ -29,6 +29,7 @@ from twin.evidence.validate import report as report_page
 from twin.evidence.validate import score as scores
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.leave_one_out import leave_one_out
+from twin.evidence.validate.source_left_out import leave_sources_out
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.summary import (
     COLUMNS,
@@ -125,8 +126,8 @@ def _suites(request: ValidateRequest, output: Output) -> int:
 def _predicted(rows: Sequence[PublishedRow], request: ValidateRequest, output: Output) -> Summary:
     """The results of rows, predicted now."""
     answers = _answers(rows, request, output)
-    file = request.residuals
-    residuals = shipped() if file is None else _residuals(answers, file)
+    file, processes = request.residuals, request.processes or at_once()
+    residuals = shipped() if file is None else _residuals(rows, answers, file, processes)
     left_out = leave_one_out(rows) if request.leave_one_out else ()
     return summarize(rows, answers, residuals, left_out)
 
@@ -192,8 +193,11 @@ def _answers(
     return tuple(answers)
 
 
-def _residuals(answers: Sequence[RowResult], file: Path) -> Known:
+def _residuals(
+    rows: Sequence[PublishedRow], answers: Sequence[RowResult], file: Path, processes: int
+) -> Known:
     known = intervals.known(intervals.residuals(answers))
+    known = leave_sources_out(rows, known, processes)
     intervals.write(file, known)
     return known
 

@@ -2,8 +2,9 @@
 
 A residual is ln(measured / predicted) of a published run that a fit saw or that lies near one that
 it saw (`scenarios/published/residuals.json`, written by `twin validate --residuals`); runs that
-judge the twin are never among them. Residuals of a family of near copies, cut off at `LIMIT`, have
-the median y. The model has random coefficients:
+judge the twin are never among them. Predictions are of fits that have not seen the run's source,
+because a planner's run is of no source that a fit saw. Residuals of a family of near copies, cut
+off at `LIMIT`, have the median y. The model has random coefficients:
 
     y = x . (b + b_software + b_source) + e,   x = (1, host, exchange, memory, experts, Blackwell)
 
@@ -13,11 +14,11 @@ zero with the spreads `SPREADS`, times `SOFTWARE` and `SOURCE` for the two group
 Biometrics 31:423; Rasmussen and Williams 2006, equations 2.25 and 2.26): many families of one
 source count about as much as one, and thin evidence moves little. Cutting off bounds what one
 source can move (Huber 1964). Every source is predicted by the others (equation 5.12, by blocks).
-An interval reaches as far as the standard deviation of the prediction times the weighted 80 %
-quantile of those misses in their own standard deviations (Lei et al. 2018, JASA 113:1094; weights:
-Barber et al. 2023, Annals of Statistics 51). A source weighs as one, times `DECAY` for each thing
-in which its family differs. It breaks for software and hardware unlike all that was published;
-where no published GPU comes within a factor of four in speed, there is no interval.
+An interval reaches as far as the standard deviation of the prediction times the quantile of those
+misses in their own standard deviations (Lei et al. 2018, JASA 113:1094), where every source weighs
+the same. Of n sources the quantile is that of 80 % (1 + 1 / n), because the run itself is one more
+source (Vovk et al. 2005). It breaks for software and hardware unlike all that was published; where
+no published GPU comes within a factor of four in speed, there is no interval.
 """
 
 from __future__ import annotations
@@ -50,16 +51,15 @@ NORMAL: Final = 1.2816
 LIMIT: Final[Mapping[str, float]] = {"step_seconds": 0.1, "peak_device_bytes": 0.0}
 """Where a residual is cut off before it moves a centre; 0: the centre stays. OURS: no evidence of
 one source moves a step by more."""
-SPREADS: Final = (0.02, 0.4, 0.4, 0.3, 0.06, 0.06)
-"""Standard deviations of the coefficients, in the order of `x`. These and `SOURCE`: of 12 tried,
-those whose intervals cover left-out sources of the evidence most evenly over regimes (2026-11-23).
-"""
-SOFTWARE: Final = 0.4
-"""Spread of the coefficients of one software around those of all. This and `FAMILY`: rounded from
-the largest marginal likelihood of the evidence."""
-SOURCE: Final = 1.2
+SPREADS: Final = (0.02, 0.3, 0.4, 0.3, 0.06, 0.06)
+"""Standard deviations of the coefficients, in the order of `x`. These, `SOFTWARE`, `SOURCE` and
+`FAMILY`: the least interval score (Gneiting and Raftery 2007, equation 43) on sources of the
+evidence, each left out; flat within a factor of 1.5 (2026-11-24)."""
+SOFTWARE: Final = 0.7
+"""Spread of the coefficients of one software around those of all."""
+SOURCE: Final = 0.7
 """The same of one source."""
-FAMILY: Final = 0.06
+FAMILY: Final = 0.04
 """Standard deviation of a family around its source."""
 AKIN: Final = 1.5
 """GPUs are of one generation whose dense BF16 peaks differ by less than this factor: OURS; H100,
@@ -68,9 +68,6 @@ BLACKWELL: Final = 1.5e15
 """Dense BF16 FLOP/s from which on a GPU is a Blackwell or later."""
 UNLIKE: Final = 4.0
 """Beyond this factor to all of them a GPU is like none: OURS."""
-DECAY: Final = 0.5
-"""Weight of a family for each thing in which it differs, and for each half of the step that is
-spent otherwise: OURS."""
 FEWEST: Final = 5
 """Families below which a fifth of them is no whole one: no interval."""
 BUSY: Final = 2 / 3
@@ -126,11 +123,23 @@ class Residual:
     measured: float
     flop: float | None
     at: Circumstances
+    left_out: float | None = None
+    """The same by fits that have not seen the run's source; None where no fit has."""
 
     @property
     def source(self) -> str:
         """What the run is cited from."""
-        return self.family.rsplit(" | ", 3)[0]
+        return project(self.family.rsplit(" | ", 3)[0])
+
+    @property
+    def miss(self) -> float:
+        """What an interval knows: `left_out` where a fit saw the source."""
+        return self.value if self.left_out is None else self.left_out
+
+
+def project(title: str) -> str:
+    """A source without its table, release or year: what is left out together."""
+    return title.partition(",")[0].partition(" (")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +149,9 @@ class Known:
     residuals: tuple[Residual, ...] = ()
 
     def without(self, source: str) -> Known:
-        """All but those of a source."""
-        return Known(tuple(one for one in self.residuals if one.source != source))
+        """All but those of a source, whatever its table or release."""
+        own = project(source)
+        return Known(tuple(one for one in self.residuals if one.source != own))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +253,16 @@ class _Fit:
         for one in self.families:
             counts[one.source] += 1
         self.counts = counts
-        self.misses: list[Array] = [np.zeros(0)] * len(y)
+        misses: list[tuple[float, float]] = []
         for source in counts:
             block = [n for n, one in enumerate(self.families) if one.source == source]
             left = np.linalg.inv(self.inverse[np.ix_(block, block)])
             centres = y[block] - left @ self.solved[block]
             for n, centre, variance in zip(block, centres, np.diag(left), strict=True):
-                miss = np.abs(np.array(self.families[n].values) - centre)
-                self.misses[n] = miss / np.sqrt(variance)
+                values = self.families[n].values
+                share = 1 / (len(block) * len(values))
+                misses += [(abs(one - centre) / variance**0.5, share) for one in values]
+        self.deviations = quantile(misses, LEVEL * (1 + 1 / len(counts)))
 
     def predict(self, at: Circumstances) -> tuple[float, float]:
         """Centre and reach for a run of no known source."""
@@ -258,12 +270,7 @@ class _Fit:
         shared = _covariance([one], self.families, 0.0)[0]
         own = _covariance([one], [one], SOURCE)[0, 0] + FAMILY**2
         variance = own - shared @ self.inverse @ shared
-        weights = [DECAY ** differences(at, f.at) / self.counts[f.source] for f in self.families]
-        sizes = [float(miss) for own in self.misses for miss in own]
-        shares = [
-            weight / len(own) for weight, own in zip(weights, self.misses, strict=True) for _ in own
-        ]
-        return float(shared @ self.solved), float(np.sqrt(variance)) * quantile(sizes, shares)
+        return float(shared @ self.solved), float(np.sqrt(variance)) * self.deviations
 
 
 @lru_cache(64)
@@ -283,7 +290,7 @@ def _families(own: Sequence[Residual]) -> tuple[_Family, ...]:
             rows[0].at.software,
             rows[0].at,
             tuple(np.mean([one.at.x for one in rows], axis=0).tolist()),
-            tuple(one.value for one in rows),
+            tuple(one.miss for one in rows),
         )
         for rows in found.values()
     )
@@ -306,29 +313,18 @@ def reach(at: Circumstances, metric: str, known: Known) -> Reach | None:
     return Reach(*fit.predict(at), len(fit.families), len(fit.counts), alike)
 
 
-def differences(one: Circumstances, other: Circumstances) -> float:
-    """In how many things two runs differ; each half of the step that is spent otherwise is one."""
-    shares = ((one.host, other.host), (one.exchange, other.exchange), (one.memory, other.memory))
-    return (
-        (one.experts != other.experts)
-        + (_factor(one, other) >= AKIN)
-        + (one.software != other.software)
-        + 2.0 * sum(abs(mine - theirs) for mine, theirs in shares)
-    )
-
-
 def _factor(one: Circumstances, other: Circumstances) -> float:
     return max(one.peak / other.peak, other.peak / one.peak)
 
 
-def quantile(sizes: Sequence[float], weights: Sequence[float]) -> float:
-    """The least size that 80 % of the weight stays within."""
-    needed, found = LEVEL * sum(weights), 0.0
-    for size, weight in sorted(zip(sizes, weights, strict=True)):
+def quantile(sizes: Sequence[tuple[float, float]], level: float) -> float:
+    """The least of some sizes with weights that so much of the weight stays within."""
+    needed, found = level * sum(weight for _, weight in sizes), 0.0
+    for size, weight in sorted(sizes):
         found += weight
         if found >= needed - 1e-12:
             return size
-    return max(sizes, default=inf)
+    return max((size for size, _ in sizes), default=inf)
 
 
 @cache
@@ -352,6 +348,7 @@ def read(file: Path) -> Known:
                 one["measured"],
                 one["flop"],
                 _at(one),
+                one.get("left_out"),
             )
             for one in said["residuals"]
         )

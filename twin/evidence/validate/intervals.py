@@ -2,7 +2,8 @@
 
 How residuals make them is in `twin.reports.interval`, which reads the file that `write` writes.
 Residuals are of rows with `use: fit` or `near-fit` only: a check row is never among them, so that
-it judges. An answer's own source is always left out of what corrects it.
+it judges. An answer's own source is always left out of what corrects it, with all its tables and
+releases.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from twin.answers.run_store import unwritable
 from twin.evidence.validate.answer import RowResult
-from twin.reports.interval import Circumstances, Known, Residual, reach
+from twin.reports.interval import Circumstances, Known, Residual, project, reach
 
 METRICS: Final = ("step_seconds", "peak_device_bytes")
 """What residuals are kept of."""
@@ -60,8 +61,10 @@ def with_intervals(answers: Iterable[RowResult], told: Known) -> tuple[RowResult
         if one.predicted is None or one.at is None or one.metric not in METRICS:
             found.append(one)
             continue
-        known = others.setdefault(one.source, told.without(one.source))
-        far = reach(one.at, one.metric, known)
+        name = project(one.source)
+        if name not in others:
+            others[name] = told.without(name)
+        far = reach(one.at, one.metric, others[name])
         if far is not None:
             expected = one.predicted * exp(far.centre)
             one = replace(one, interval=far.spread(one.predicted), expected=expected)  # noqa: PLW2901
@@ -82,5 +85,6 @@ def _line(one: Residual) -> dict[str, Any]:
     at = {name: getattr(one.at, name) for name in Circumstances.__slots__}
     return {
         "id": one.id, "family": one.family, "metric": one.metric, "fitted": one.fitted,
-        "residual": one.value, "measured": one.measured, "flop": one.flop, **at,
+        "residual": one.value, "left_out": one.left_out, "measured": one.measured,
+        "flop": one.flop, **at,
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """What a row would meet whose source nobody knew: `python -m twin.evidence.validate.unseen` (or
-with beginnings of titles) leaves out each source whole. Its rows leave the fits, whose numbers are
-found again without them; and its stacks leave, so that a row gets the one that its words suggest.
-Steps come by the fast path. Takes about a minute for each source that a fit saw.
+with beginnings of titles) leaves out each source whole. Its rows leave the fits
+(`twin.evidence.validate.source_left_out`) and the residuals. A first table is of rows that tell
+their stack; in a second the source's stacks leave, too, so that a row gets the one that its words
+suggest. Steps come by the fast path. Takes about six minutes.
 """
 
 from __future__ import annotations
@@ -9,86 +10,81 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import log
 from statistics import median
 
 from twin.engine import lower, simulate
 from twin.evidence.validate.acceptance_limits import VTRAIN
-from twin.evidence.validate.fit import Numbers, fit, layers, numbers_at, targets
-from twin.evidence.validate.free_parameters import FREE, profiles
+from twin.evidence.validate.answer import RowResult, blank
+from twin.evidence.validate.fit import Numbers
+from twin.evidence.validate.free_parameters import FREE
+from twin.evidence.validate.source_left_out import STEP, linear_fit, numbers_without
 from twin.evidence.validate.steps import measured_seconds, settled
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
+from twin.evidence.validate.summary import LEFT_OUT_COLUMNS, source_left_out, summarize
 from twin.evidence.validate.training import express
 from twin.planning import plan
+from twin.reports.breakdown import mean
+from twin.reports.interval import circumstances, project
+from twin.reports.interval import shipped as residuals
 
 
-@dataclass(frozen=True, slots=True)
-class UnseenRow:
-    """A row that judges, predicted without its source. `error`: logarithm of predicted over
-    measured seconds."""
-
-    row: PublishedRow
-    stack: str
-    error: float
-
-
-def project(row: PublishedRow) -> str:
-    """What is left out together: a title without table, release or year."""
-    return row.source.split(",")[0].split(" (")[0]
-
-
-def unseen(rows: Sequence[PublishedRow], names: Callable[[str], bool]) -> Iterator[UnseenRow]:
+def unseen(
+    rows: Sequence[PublishedRow], names: Callable[[str], bool], *, by_words: bool
+) -> Iterator[RowResult]:
     """The rows that judge, of all projects whose name passes, each without its project."""
     steps = [row for row in rows if row.category == "train_step" and VTRAIN not in row.source]
-    for name in sorted({project(row) for row in steps if names(project(row))}):
-        own = [row for row in steps if project(row) == name]
-        known = _numbers_without([row for row in rows if project(row) != name], own)
-        yield from _predicted([row for row in own if row.use == "check"], known)
+    fits = tuple(map(linear_fit, FREE))
+    for name in sorted({project(row.source) for row in steps}):
+        own = [row for row in steps if project(row.source) == name and row.use == "check"]
+        if names(name):
+            yield from _predicted(own, numbers_without(name, fits), by_words=by_words)
 
 
-def _numbers_without(rest: Sequence[PublishedRow], own: Sequence[PublishedRow]) -> Numbers:
-    """Numbers of all fits that saw rows of a project, found without them; others as shipped."""
-    found = Numbers({}, {})
-    for gpu, free in FREE.items():
-        if not targets(own, profiles(gpu)):
-            continue
-        values = fit((*targets(rest, profiles(gpu)), *layers(gpu)), free).values
-        again = numbers_at(free, values)
-        found = Numbers({**found.profiles, **again.profiles}, {**found.software, **again.software})
-    return found
-
-
-def _predicted(rows: Iterable[PublishedRow], known: Numbers) -> Iterator[UnseenRow]:
+def _predicted(
+    rows: Iterable[PublishedRow], known: Numbers, *, by_words: bool
+) -> Iterator[RowResult]:
     for row in rows:
         try:
-            expressed, scenario = settled(express(row, by_words=True))
+            expressed, scenario = settled(express(row, by_words=by_words))
             seconds = measured_seconds(row, expressed, scenario)
         except Unreadable:
             continue
         if seconds:
-            scenario = known.into(scenario, str(expressed.tree["calibration"]))
-            step = simulate(lower(plan(scenario)), fidelity="fast")
-            yield UnseenRow(row, expressed.stack.name, log(step.step_ns / 1e9 / seconds))
+            made = plan(known.into(scenario, str(expressed.tree["calibration"])))
+            step = simulate(lower(made), fidelity="fast")
+            at = circumstances(made, mean(step.breakdown_ns))
+            yield replace(
+                blank(row, STEP),
+                predicted=step.step_ns / 1e9,
+                measured=seconds,
+                stack=expressed.stack.name,
+                experts=at.experts,
+                software=at.software,
+                regime=at.regime,
+                at=at,
+            )
 
 
-def _table(rows: Iterable[UnseenRow]) -> Iterator[str]:
-    """Each family as it comes, then the median of families and nine in ten."""
-    families: dict[tuple[str, ...], list[UnseenRow]] = defaultdict(list)
+def _table(rows: Sequence[RowResult]) -> Iterator[str]:
+    """Each family, then groups of them, physical and corrected, with what intervals hold."""
+    families: dict[tuple[str, ...], list[RowResult]] = defaultdict(list)
     for one in rows:
-        families[one.row.family].append(one)
-    errors = {family: median(one.error for one in own) for family, own in families.items()}
-    for family, error in errors.items():
-        yield f"{error:+7.1%}  {families[family][0].stack[:40]:40}  {', '.join(family)}"
-    sizes = sorted(abs(error) for error in errors.values())
-    if sizes:
-        most, bias = sizes[int(0.9 * len(sizes))], median(errors.values())
-        yield f"{len(sizes)} families: median {median(sizes):.1%}, nine in ten {most:.1%}"
-        yield f"bias {bias:+.1%}"
+        families[one.family].append(one)
+    for family, own in families.items():
+        error = median(log(one.predicted / one.measured) for one in own)  # type: ignore[operator]
+        yield f"{error:+7.1%}  {own[0].stack[:40]:40}  {', '.join(family)}"
+    groups = source_left_out(summarize((), rows, residuals()))
+    for first, *rest in (LEFT_OUT_COLUMNS, *(group.cells() for group in groups)):
+        yield f"{first:34}" + "".join(f"{cell:>12}" for cell in rest)
 
 
 if __name__ == "__main__":
     wanted = tuple(sys.argv[1:])
-    for line in _table(unseen(read_suite(), lambda name: not wanted or name.startswith(wanted))):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    for by_words in (False, True):
+        found = unseen(
+            read_suite(), lambda name: not wanted or name.startswith(wanted), by_words=by_words
+        )
+        for line in _table(tuple(found)):
+            sys.stdout.write(f"{line}\n")
