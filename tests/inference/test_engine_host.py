@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from tests.inference.engines import made
 from twin.arch.ops import Exchange, Op
+from twin.arch.stack import kinds
 from twin.inference.engine import Engine, Pass
 from twin.inference.host import hosted, kernels_of, sequence_seconds
 from twin.inference.kv_capacity import room
@@ -102,6 +104,20 @@ def test_experts_that_are_cut_weigh_and_compute_as_much_in_all() -> None:
     sums = [i for i in decode_items(eight, 64, 500.0)["moe"] if isinstance(i, Exchange)]
     assert [(i.group, i.forward) for i in sums if i.forward] == [("tensor", "all_reduce")] * 2
     assert room(one).weights / 8 == pytest.approx(room(eight).weights, rel=0.05)
+
+
+def test_single_operations_of_latent_attention_are_launched_without_graphs_alone() -> None:
+    """Fourteen kernels more in each of DeepSeek-V3's 61 layers."""
+    sizes: dict[str, Any] = {"gpus": 32, "tensor": 32, "experts": "cut"}
+
+    def kernels(**changes: Any) -> float:
+        engine = served("deepseek-v3", **sizes, **changes)
+        counts = Counter(kinds(engine.model))
+        return kernels_of(decode_items(engine, 8, 100.0), counts)
+
+    none = kernels(eager=True, latent_kernels=0)
+    assert kernels(eager=True, latent_kernels=14) - none == 14 * 61
+    assert kernels(latent_kernels=14) == none
 
 
 def test_kernels_of_a_step_are_counted_with_collectives() -> None:

@@ -354,7 +354,7 @@ def _attention(engine: Engine, rows: int, tokens: float) -> Iterable[Op]:
             core = _core(rows, tokens, heads, (latent, rank), tokens * size * latent)
             return (
                 _absorb("absorb_query", rows, heads, own.qk_nope_head_dim, rank),
-                _written(rows, heads * own.qk_rope_head_dim + latent),
+                _written(rows, heads * own.qk_rope_head_dim + latent, _single(engine)),
                 core,
                 _absorb("absorb_value", rows, heads, rank, own.v_head_dim),
             )
@@ -381,11 +381,16 @@ def _absorb(name: str, rows: int, heads: int, inputs: int, outputs: int) -> Op:
     return Op(name, "gemm", Work(flop, float(moved), 1), Work())
 
 
-def _written(rows: int, values: int) -> Op:
-    """Rotary positions and the write to the cache, one kernel."""
-    return streaming(
-        "cache_write", Work(0.0, 2.0 * ELEMENT * rows * values, 1), Work(), 0.0, 0.0, "rotary"
-    )
+def _single(engine: Engine) -> int:
+    """Kernels around latent attention that only a compiler fuses."""
+    own = engine.spec.software
+    return own.latent_kernels if own is not None and engine.spec.eager else 0
+
+
+def _written(rows: int, values: int, more: int = 0) -> Op:
+    """Rotary positions and the write to the cache: one kernel, and so many `more` small ones."""
+    moved = 2.0 * ELEMENT * rows * values
+    return streaming("cache_write", Work(0.0, moved, 1 + more), Work(), 0.0, 0.0, "rotary")
 
 
 def touched(engine: Engine, shape: Shape, op: Op) -> Op:

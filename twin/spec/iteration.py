@@ -34,6 +34,9 @@ class IterationSpec(Spec):
     scores: Whole = 1
     """times that the trainer runs all sequences forward before it trains: 1 for their old
     log-probabilities, 2 with those of a reference model"""
+    swap_reference: Flag = False
+    """the reference model of `scores: 2` waits in host memory: for its pass the trainer's weights
+    go to the host, its own come, and then the trainer's again"""
     stream: Count = 1
     """equal parts in which sequences go to the trainer as they are done, so that it trains on the
     first beside the engines that write the rest; with `mode: disaggregated` only"""

@@ -28,8 +28,15 @@ class ServingSpec(Spec):
     """outputs are made by a process of their own, beside the next passes"""
     ahead: Flag = False
     """the next pass is scheduled while the kernels of this one run"""
+    preempts: Flag = False
+    """a sequence gets room in the cache for the tokens that it has; once the cache is full, the one
+    that joined last waits again, and its cache is made anew. Otherwise, and where environments
+    answer, each has room for its whole length"""
     launch: Seconds
     """one kernel that no CUDA graph launches"""
+    latent_kernels: Whole = 0
+    """further kernels around latent attention in an engine without CUDA graphs, which compiles
+    nothing: rotary positions in single operations, and copies"""
     graphs: Whole = 0
     """most sequences of a pass that runs as a CUDA graph; 0: every kernel is launched by itself"""
     sampling_bytes: Ratio

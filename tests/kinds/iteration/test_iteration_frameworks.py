@@ -71,6 +71,37 @@ def test_a_slow_way_to_the_host_is_only_that_way() -> None:
     assert (parts["load"], parts["unload"]) == (slow.ns, slow.back_ns)
 
 
+def test_a_reference_in_the_host_is_swapped_for_its_pass_alone() -> None:
+    """Out at 1 GB/s, and in twice by the link, for the two passes of a KL penalty."""
+    sets = ("rl.iteration.scores=2", "rl.iteration.unload=1GB/s")
+    plan = planned(*sets, "rl.iteration.swap_reference=true")
+    size = max(stage.categories["parameters"] for stage in plan.trainer.memory.stages)
+    before = played(*sets).rounds[0]
+    after = played(*sets, "rl.iteration.swap_reference=true").rounds[0]
+    took = round(size) + 2 * copy_ns(plan.trainer.scenario.cluster, size)
+    assert after.parts_ns["swap"] == after.length_ns - before.length_ns == took > 0
+    assert after.idle_ns["switch"] - before.idle_ns["switch"] == plan.gpus * took
+    assert planned("rl.iteration.swap_reference=true").swap_ns == 0
+
+
+def test_only_trainers_wait_while_a_reference_is_swapped() -> None:
+    sets = (*APART, "rl.iteration.scores=2")
+    plan = planned(*sets, "rl.iteration.swap_reference=true")
+    before = played(*sets).rounds[0]
+    after = played(*sets, "rl.iteration.swap_reference=true").rounds[0]
+    for cause, gpus in (("switch", plan.train_gpus), ("awaiting_training", plan.rollout_gpus)):
+        assert after.idle_ns[cause] - before.idle_ns[cause] == gpus * plan.swap_ns > 0
+
+
+def test_engines_may_quantise_new_weights_themselves() -> None:
+    """More bytes travel, and take no more room than the engine's own weights."""
+    fp8, bf16 = planned(), planned("rl.iteration.update.precision=bf16")
+    assert bf16.update.payload > 1.5 * fp8.update.payload
+    room = {fit.name: fit.bytes for fit in bf16.fits}["weight update"]
+    buffers = bf16.update.memory.categories["buffers of the update"]
+    assert room == pytest.approx(bf16.room.weights + buffers + bf16.spec.asleep)
+
+
 def test_weights_on_devices_are_not_copied_from_a_host() -> None:
     host, device = (
         played(*APART, f"rl.iteration.update.source={source}").rounds[0].parts_ns["update"]

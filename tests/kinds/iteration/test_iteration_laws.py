@@ -188,7 +188,7 @@ def test_key_figures_follow_from_the_iteration() -> None:
         (("rl.iteration.mode=disaggregated", "rl.iteration.rollout_nodes=4"), "TW187"),
         ((*APART, "rl.rollout.nodes=2"), "TW187"),
         (("rl.iteration.update.replica={gpus: 16}",), "TW188"),
-        (("rl.iteration.update.precision=bf16",), "TW188"),
+        (("rl.rollout.engine.precision=bf16",), "TW188"),
         (("train.sequence=4096tok",), "TW189"),
         (("rl.iteration.update.free_memory=1MiB",), "TW156"),
     ],

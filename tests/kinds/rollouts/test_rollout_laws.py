@@ -70,6 +70,28 @@ def test_room_for_tokens_bounds_who_is_under_way() -> None:
     assert max(load.running for load in got.iterations[0].loads) == 3
 
 
+def test_a_full_cache_puts_back_who_came_last_and_makes_its_cache_again() -> None:
+    """By hand: three of 10 + 100 tokens, room for 240. With 80 each, after 70 steps, the third
+    goes; two end 30 steps later with 110 each. It comes back with 80 tokens, and writes 30."""
+    where = place(tokens=240, preempts=True)
+    got = played([one_turn(100)] * 3, where, steps=table(prefill=1e-4)).iterations[0]
+    assert got.again == got.prefilled - 30 == 80
+    assert got.length_ns / 1e9 == pytest.approx(130 * STEP + 110e-4, rel=1e-3)
+    assert got.written == 300
+
+
+@pytest.mark.parametrize("tokens", [330, 700, 5000])
+def test_room_by_need_is_never_slower_where_caches_are_made_for_nothing(tokens: int) -> None:
+    """Every token is written once, whatever is put back; and no cache outgrows the room."""
+    samples = [one_turn(20 + 7 * at % 90) for at in range(40)]
+    whole, by_need = (
+        played(samples, place(tokens=tokens, preempts=preempts)) for preempts in (False, True)
+    )
+    assert seconds(by_need) <= seconds(whole)
+    assert by_need.iterations[0].written == whole.iterations[0].written
+    assert set(by_need.done.values()) == set(whole.done.values())
+
+
 def test_a_request_that_has_no_room_anywhere_is_refused() -> None:
     with pytest.raises(ValueError, match="110 tokens has no room"):
         played([one_turn(100)], place(tokens=109))

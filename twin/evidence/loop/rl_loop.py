@@ -32,7 +32,7 @@ METRICS: Final = "metrics.jsonl"
 PAIRS: Final[Mapping[str, tuple[Phase, ...]]] = {
     "rollout": ("rollout", "rewards"),
     "switch": ("sleep", "load"),
-    "score": ("prepare", "score"),
+    "score": ("prepare", "score", "swap"),
     "train": ("train",),
     "update": ("unload", "update"),
     "wake": ("wake",),

@@ -298,6 +298,7 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
         "optimizer_steps": max(1, requests // batch),
         # What engines wrote is taken as it is where training does not wait for them.
         "scores": 0 if asked.stale or asked.mode == "disaggregated" else recipe.scores,
+        "swap_reference": recipe.swap_reference,
         "balance": recipe.balance,
         "stream": recipe.stream if asked.mode == "disaggregated" else 1,
         "kept": recipe.kept,

@@ -311,6 +311,8 @@ class Recipe(BaseModel):
     """Share of a device that colocated engines leave alone."""
     scores: int
     """Passes forward before training."""
+    swap_reference: bool = False
+    """The reference model waits in host memory."""
     balance: Literal["steps", "iteration"] = "steps"
     """Over what sequences are dealt evenly to replicas."""
     unload: str | None = None

@@ -10,7 +10,7 @@ from typing import Any, Final
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import KvCapacity, room
-from twin.kinds.iteration.training import copy_ns, states_of, switch
+from twin.kinds.iteration.training import copy_ns, states_of, swap_ns, switch
 from twin.kinds.iteration.types import Fit, IterationPlan, Switch
 from twin.kinds.rollouts.plan import server_of
 from twin.kinds.rollouts.report import caveats
@@ -62,6 +62,7 @@ def _plan(scenario: Scenario) -> IterationPlan:
         update=update,
         switch=switch(trainer, spec.unload) if spec.offload else Switch(0.0, 0, 0),
         backup_ns=copy_ns(scenario.cluster, own.weights) if spec.backup and colocated else 0,
+        swap_ns=swap_ns(trainer, spec.unload) if spec.swap_reference and spec.scores > 1 else 0,
         handing_ns=0
         if colocated or spec.update.source == "device"
         else copy_ns(scenario.cluster, update.payload / trainer.scenario.cluster.gpus),
@@ -106,11 +107,10 @@ def _problems(scenario: Scenario, spec: IterationSpec, rollouts: RolloutSpec) ->
         message = f"an instance of {update.replica.gpus} GPUs is not the engine's {engine.gpus}"
         fix = f"write `{{gpus: {engine.gpus}}}`"
         found.append(Problem("TW188", f"{UPDATE}.replica.gpus", message, fix))
-    if update.precision != engine.precision:
-        message = f"engines hold {engine.precision}, and the update brings {update.precision}"
-        found.append(
-            Problem("TW188", f"{UPDATE}.precision", message, f"write `{engine.precision}`")
-        )
+    if update.precision == "fp8" != engine.precision:
+        message = f"engines hold {engine.precision}, and the update brings fp8"
+        fix = f"write `{engine.precision}`"
+        found.append(Problem("TW188", f"{UPDATE}.precision", message, fix))
     if scenario.phases:
         message = "an iteration has one trainer, and this run has phases"
         found.append(Problem("TW187", "phases", message, "leave the phases out"))
@@ -183,7 +183,9 @@ def _fits(spec: IterationSpec, trainer: Plan, own: KvCapacity, update: UpdatePla
     yield Fit(f"trainer{beside}", memory.peak.peak_bytes + asleep, memory.budget)
     yield Fit("engine, without caches", own.weights + own.passes, own.capacity - own.reserve)
     stayed = 0.0 if spec.offload or not colocated else _states(trainer)
-    needed = update.memory.device_bytes + asleep + stayed
+    # Engines quantise what they load: they never hold more than their own weights.
+    more = max(0.0, update.held - own.weights) if spec.update.precision == "bf16" else 0.0
+    needed = update.memory.device_bytes - more + asleep + stayed
     yield Fit("weight update", needed, update.memory.budget)
     node = trainer.scenario.cluster.node
     host = memory.host_per_node

@@ -8,7 +8,7 @@ step is the step's own report; all of it counts as work here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from twin.errors import Problem, ScenarioError
@@ -34,7 +34,15 @@ from twin.kinds.weight_update.lower import lower
 from twin.kinds.weight_update.simulate import simulate as simulate_update
 
 NEXT: Final = "one_step_off"
-LEARNING: Final[tuple[Phase, ...]] = ("prepare", "sleep", "load", "score", "train", "unload")
+LEARNING: Final[tuple[Phase, ...]] = (
+    "prepare",
+    "sleep",
+    "load",
+    "score",
+    "swap",
+    "train",
+    "unload",
+)
 """What follows the rewards, in turn. Engines that have GPUs of their own stay awake."""
 
 Parts = Mapping[Phase, int]
@@ -61,7 +69,7 @@ def simulate(plan: IterationPlan) -> IterationTrace:
 
 def _place(plan: IterationPlan) -> Place:
     own = place_of(plan.rollouts, plan.server, plan.engines)
-    return Place(own.engines, cache_tokens(plan), own.sequences, own.sandboxes, own.keeps_cache)
+    return replace(own, tokens=cache_tokens(plan))
 
 
 def _parts(
@@ -91,6 +99,7 @@ def _parts(
         "sleep": round(1e9 * spec.sleep) + plan.backup_ns if plan.colocated else 0,
         "load": there,
         "score": spec.scores * took.score_ns,
+        "swap": plan.swap_ns,
         "train": took.train_ns,
         "unload": back,
         "update": update_ns + plan.handing_ns,
@@ -209,7 +218,7 @@ class _Books:
         self.busy["training"] += plan.train_gpus * parts["train"]
         self.idle["weights"] += plan.gpus * parts["update"]
         moved = sum(parts[phase] for phase in ("sleep", "load", "unload", "wake"))
-        self.idle["switch"] += plan.gpus * moved
+        self.idle["switch"] += plan.gpus * moved + plan.train_gpus * parts["swap"]
         self.idle["prepare"] += plan.train_gpus * parts["prepare"]
         rolled = parts["rollout"] + parts["rewards"]
         if plan.colocated:
@@ -218,7 +227,7 @@ class _Books:
         shared = self.length - parts["update"] - parts["wake"]
         self.idle["rewards"] += plan.rollout_gpus * parts["rewards"]
         self.idle["awaiting_training"] += plan.rollout_gpus * (shared - rolled)
-        waited = shared - learnt - parts["prepare"]
+        waited = shared - learnt - parts["prepare"] - parts["swap"]
         if plan.spec.mode != NEXT:
             rewards = min(waited, parts["rewards"])
             self.idle["rewards"] += plan.train_gpus * rewards

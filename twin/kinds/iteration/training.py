@@ -152,6 +152,14 @@ def switch(trainer: Plan, slowest: float | None = None) -> Switch:
     return Switch(size, there, max(there, round(1e9 * size / slowest)) if slowest else there)
 
 
+def swap_ns(trainer: Plan, slowest: float | None = None) -> int:
+    """Nanoseconds of weights to the host, at `slowest` bytes per second at most, and of two sets of
+    weights from there."""
+    size = max(stage.categories[KEPT] for stage in trainer.memory.stages)
+    there = copy_ns(trainer.scenario.cluster, size)
+    return 2 * there + (max(there, round(1e9 * size / slowest)) if slowest else there)
+
+
 def states_of(stage: StageMemory) -> float:
     """Bytes of one GPU's parameters and optimizer states that are on the device while it trains."""
     return sum(

@@ -27,6 +27,7 @@ Phase = Literal[
     "sleep",
     "load",
     "score",
+    "swap",
     "train",
     "unload",
     "update",
@@ -34,8 +35,9 @@ Phase = Literal[
 ]
 """What happens: requests are written; the last one's reward is waited for; the host makes a batch
 of what was written; engines give their
-memory back; the trainer's states come from the host; log-probabilities; optimizer steps; states go
-to the host; new weights come to the engines; engines make room for caches."""
+memory back; the trainer's states come from the host; log-probabilities; weights of the trainer and
+of the reference model change places, twice; optimizer steps; states go to the
+host; new weights come to the engines; engines make room for caches."""
 PHASES: Final[dict[Phase, str]] = table(__name__, "PHASES")
 """Phases in words, in the order of time."""
 
@@ -109,6 +111,9 @@ class IterationPlan:
     switch: Switch
     backup_ns: int
     """Of the engines' weights to the host, and as long back."""
+    swap_ns: int
+    """Of the trainer's weights to the host, of the reference model's to the device, and of the
+    trainer's back."""
     handing_ns: int
     """From trainers' devices to their hosts, of the weights alone, where engines have GPUs of their
     own."""

@@ -3,9 +3,9 @@
 All groups of an engine step together, since their experts do. Between two changes of who decodes,
 any number of steps is one event; a request that comes meanwhile joins when the step under way
 ends. Those that join are prefilled together, in a step of those who write where there are any; what
-that adds to the step is `prefill`. Room is given for what a request will need in the end, in the
-order of arrival, so that nobody is ever thrown out: real engines do not know that, admit more, and
-make caches again.
+that adds to the step is `prefill`. Room is given in the order of arrival, for what a request will
+need in the end; or, where the engine has a `limit`, for what it has now: once caches have grown to
+the limit, the request that joined last is put back, and its cache is made again when it returns.
 
 Seconds of many steps at once, for a batch that stays the same while its contexts grow.
 
@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import ceil, sqrt
 from typing import Final, TypeAlias
 
@@ -61,6 +61,10 @@ class PlayedEngine:
     ended: Callable[[PlayedEngine, Work], None]
     free_tokens: int
     free_sequences: int
+    limit: int | None = None
+    """Tokens at which the last to join is put back; None: each has room to its end."""
+    evicted: Callable[[PlayedEngine, Work], None] | None = None
+    """Told of each that is put back."""
     joining: deque[Work] = field(default_factory=deque[Work])
     finishing: list[tuple[int, int, Work]] = field(default_factory=list[tuple[int, int, Work]])
     """Those that decode: the step at which they end, their number."""
@@ -79,6 +83,13 @@ class PlayedEngine:
     def running(self) -> int:
         """Requests that decode."""
         return len(self.finishing)
+
+    def room_for(self, now: int, whole: int) -> bool:
+        """Whether a request of so many tokens, `whole` in the end, may join."""
+        if self.limit is None:
+            return self.free_tokens >= whole
+        coming = sum(one.new + one.cached for one in self.joining)
+        return self.limit - self.cached - coming > now
 
     def put(self, work: Work) -> None:
         """A turn that has room here joins."""
@@ -134,7 +145,10 @@ class PlayedEngine:
 
     def _decode(self) -> Events:
         """To the next turn that ends, or to the end of the step in which something changes."""
+        self._make_room()
         steps, running = self.finishing[0][0] - self.step, self.running
+        if self.limit is not None and running > 1:
+            steps = min(steps, (self.limit - self.cached) // running)
         whole = self._ns(steps)
         begin, self.woken = int(self.env.now), self.env.event()
         timeout = self.env.timeout(whole)
@@ -154,6 +168,18 @@ class PlayedEngine:
             work.written = work.to_write
             self.cached -= work.new + work.cached + work.written
             self.ended(self, work)
+
+    def _make_room(self) -> None:
+        """Put back the last to join until each of those who are left has room for a token."""
+        while self.limit is not None and 1 < self.running > self.limit - self.cached:
+            last = max(self.finishing, key=lambda one: (one[2].begun, one[1]))
+            self.finishing.remove(last)
+            heapify(self.finishing)
+            work = last[2]
+            work.written = self.step - work.begun
+            self.cached -= work.new + work.cached + work.written
+            if self.evicted is not None:
+                self.evicted(self, work)
 
     def _ns(self, steps: int) -> int:
         return max(1, round(1e9 * self.table.seconds(self.running, self.cached, steps)))

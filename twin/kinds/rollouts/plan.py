@@ -74,6 +74,8 @@ class Place:
     """Environments at a time, over all engines; None: as many as are asked for."""
     keeps_cache: bool = True
     """Whether a request that waits for its environment keeps its room."""
+    preempts: bool = False
+    """Whether requests get room for what they have now, and may lose it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ def place_of(spec: RolloutSpec, server: Engine, engines: int) -> Place:
         sequences=(batch or spec.requests) * server.groups,
         sandboxes=around.sandboxes if around else None,
         keeps_cache=around.keeps_cache if around else True,
+        preempts=around is None and bool(server.spec.software and server.spec.software.preempts),
     )
 
 

@@ -129,7 +129,15 @@ class _Played:
         self.over, self.queue = self.env.event(), deque(self.requests)
         self.sandboxes = place.sandboxes
         self.engines = [
-            PlayedEngine(self.env, self.table, self._turn_ended, place.tokens, place.sequences)
+            PlayedEngine(
+                self.env,
+                self.table,
+                self._turn_ended,
+                place.tokens,
+                place.sequences,
+                place.tokens if place.preempts else None,
+                self._put_back,
+            )
             for _ in range(place.engines)
         ]
         for number, request in enumerate(self.requests):
@@ -184,7 +192,7 @@ class _Played:
             if self.sandboxes == 0 and not request.has_sandbox:
                 break
             engine, longest = max(self.engines, key=_room), request.sample.longest
-            if engine.free_sequences < 1 or engine.free_tokens < longest:
+            if engine.free_sequences < 1 or not engine.room_for(request.context, longest):
                 break
             queue.popleft()
             if self.sandboxes is not None and not request.has_sandbox:
@@ -219,6 +227,15 @@ class _Played:
             self._leave(request, engine)
         else:
             self.env.process(self._environment(request, engine))
+        self._note()
+
+    def _put_back(self, engine: PlayedEngine, work: Work) -> None:
+        """A request that has no room any more waits before all others, without its cache."""
+        request = self.requests[work.number]
+        self._count(request, work.written)
+        self.running -= 1
+        self._give_back(request, engine)
+        self.queue.appendleft(request)
         self._note()
 
     def _count(self, request: Request, tokens: int) -> None:
