@@ -89,8 +89,9 @@ def test_only_trainers_wait_while_a_reference_is_swapped() -> None:
     plan = planned(*sets, "rl.iteration.swap_reference=true")
     before = played(*sets).rounds[0]
     after = played(*sets, "rl.iteration.swap_reference=true").rounds[0]
-    for cause, gpus in (("switch", plan.train_gpus), ("awaiting_training", plan.rollout_gpus)):
-        assert after.idle_ns[cause] - before.idle_ns[cause] == gpus * plan.swap_ns > 0
+    now, then, took = after.idle_ns, before.idle_ns, plan.swap_ns
+    assert now["switch"] - then["switch"] == plan.train_gpus * took > 0
+    assert now["awaiting_training"] - then["awaiting_training"] == plan.rollout_gpus * took
 
 
 def test_engines_may_quantise_new_weights_themselves() -> None:
