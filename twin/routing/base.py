@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from twin.routing.chance import copies, fullest
 from twin.spec.base import Spec
+
+Weight = Annotated[float, Field(gt=0, le=1e18)]
+"""Tokens, or any other measure in proportion to them."""
 
 
 class Routing(Spec):

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from twin.routing.base import Routing, rank_shares
-from twin.routing.histogram import Weight
+from twin.routing.base import Routing, Weight, rank_shares
 
 Loads = Annotated[tuple[Weight, ...], Field(min_length=1)]
 """Of the experts of one layer."""

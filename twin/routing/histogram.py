@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from twin.routing.base import Routing
-
-Weight = Annotated[float, Field(gt=0, le=1e18)]
-"""Tokens, or any other measure in proportion to them."""
+from twin.routing.base import Routing, Weight
 
 
 class Histogram(Routing):
