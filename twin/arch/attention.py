@@ -42,7 +42,7 @@ class Heads:
         """Twice the keys of the mean query and layer, causal: the length of the sequence, but for
         windows."""
         window = min(self.window, sequence)
-        near = 2 * window - window * window / sequence
+        near = 2 * window - window * window / max(1, sequence)
         return (1.0 - self.windowed) * sequence + self.windowed * near
 
 

@@ -103,11 +103,12 @@ class Circumstances:
         }  # fmt: skip
         return max(rest, key=lambda name: rest[name])
 
-    @property
-    def x(self) -> tuple[float, ...]:
-        """What coefficients multiply."""
+    def x(self, metric: str) -> tuple[float, ...]:
+        """What coefficients multiply; how a step is spent moves no peak."""
+        spent = (self.host, self.exchange, self.memory)
         newer = float(self.peak >= BLACKWELL)
-        return 1.0, self.host, self.exchange, self.memory, float(self.experts), newer
+        shares = (0.0, 0.0, 0.0) if metric == "peak_device_bytes" else spent
+        return 1.0, *shares, float(self.experts), newer
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,9 @@ class _Family:
 class _Fit:
     """The model of one metric, and how it predicts every source from the others."""
 
-    def __init__(self, own: Sequence[Residual], limit: float) -> None:
-        self.families = _families(own)
+    def __init__(self, own: Sequence[Residual], metric: str) -> None:
+        self.metric, limit = metric, LIMIT[metric]
+        self.families = _families(own, metric)
         y = np.array([np.median(np.clip(one.values, -limit, limit)) for one in self.families])
         covariance = _covariance(self.families, self.families, SOURCE)
         covariance[np.diag_indices(len(y))] += FAMILY**2
@@ -266,7 +268,7 @@ class _Fit:
 
     def predict(self, at: Circumstances) -> tuple[float, float]:
         """Centre and reach for a run of no known source."""
-        one = _Family("", at.software, at, at.x, ())
+        one = _Family("", at.software, at, at.x(self.metric), ())
         shared = _covariance([one], self.families, 0.0)[0]
         own = _covariance([one], [one], SOURCE)[0, 0] + FAMILY**2
         variance = own - shared @ self.inverse @ shared
@@ -277,10 +279,10 @@ class _Fit:
 def _fit(known: Known, metric: str) -> _Fit | None:
     own = [one for one in known.residuals if one.metric == metric]
     few = len({one.family for one in own}) < FEWEST
-    return None if few else _Fit(own, LIMIT[metric])
+    return None if few else _Fit(own, metric)
 
 
-def _families(own: Sequence[Residual]) -> tuple[_Family, ...]:
+def _families(own: Sequence[Residual], metric: str) -> tuple[_Family, ...]:
     found: dict[str, list[Residual]] = {}
     for one in own:
         found.setdefault(one.family, []).append(one)
@@ -289,7 +291,7 @@ def _families(own: Sequence[Residual]) -> tuple[_Family, ...]:
             rows[0].source,
             rows[0].at.software,
             rows[0].at,
-            tuple(np.mean([one.at.x for one in rows], axis=0).tolist()),
+            tuple(np.mean([one.at.x(metric) for one in rows], axis=0).tolist()),
             tuple(one.miss for one in rows),
         )
         for rows in found.values()
