@@ -10,10 +10,9 @@ from typing import Any
 
 import typer
 
-from twin.answers.run_store import unwritable
 from twin.arch.count import parameters
 from twin.cli.catalog import counts
-from twin.cli.output import Output
+from twin.cli.output import Output, write_text
 from twin.errors import Problem, UsageError
 from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
 from twin.interop.importing.hf_config import Imported, read_hf_config
@@ -56,7 +55,7 @@ def import_(  # noqa: PLR0913  one parameter per option of the command line
     imported = read_hf_config(file, _name(path or file))
     text = catalog_part(imported.model, display(file))
     if path is not None:
-        _write(path, text, force=force)
+        write_text(path, text, force=force)
     elif not output.json:
         output.sentence(text.rstrip("\n"))
     output.document(_document(imported, path))
@@ -91,7 +90,7 @@ def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -
 
     launch, text, sections = _read_launch(asked.file, asked.where, asked.defines, asked.more)
     if path is not None:
-        _write(path, text, force=force)
+        write_text(path, text, force=force)
     elif not output.json:
         output.sentence(text.rstrip("\n"))
     output.document(
@@ -135,24 +134,6 @@ def _refuse(form: str) -> None:
 
     message = f"there is no import format `{form}`"
     raise UsageError([Problem("TW065", "", message, hint(form, FORMATS))])
-
-
-def _write(path: Path, text: str, *, force: bool) -> None:
-    """Write a new file, or replace one if that is wanted."""
-
-    if str(path) == "-":
-        fix = "leave --output out to print"
-        raise UsageError([Problem("TW063", "", "the output is a file, not `-`", fix)])
-    try:
-        if path.is_dir():
-            raise UsageError([Problem("TW063", "", f"`{path}` is a folder", "name a file in it")])
-        with path.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        message = f"`{path}` exists already"
-        raise UsageError([Problem("TW064", "", message, "--force replaces it")]) from None
-    except OSError as error:
-        raise unwritable(path, error) from None
 
 
 def _read_launch(

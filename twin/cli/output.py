@@ -10,7 +10,11 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from twin.answers.run_store import unwritable
+from twin.errors import Problem, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -136,3 +140,28 @@ def _drawn_table(table: Table) -> RenderableType:
             shown.add_section()
         shown.add_row(*row, style="dim" if place in table.dim else None)
     return shown
+
+
+def write_text(path: Path, text: str, *, force: bool) -> None:
+    """Write a new file, or replace one if that is wanted. Raises `UsageError` where that fails."""
+    require_writable(path, force=force)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def require_writable(path: Path, *, force: bool) -> None:
+    """Raise `UsageError` for what can be known before there is anything to write: no file, no
+    folder for it, or it exists and is not to be replaced."""
+    if str(path) == "-":
+        fix = "leave --output out to print"
+        raise UsageError([Problem("TW063", "", "the output is a file, not `-`", fix)])
+    if path.is_dir():
+        raise UsageError([Problem("TW063", "", f"`{path}` is a folder", "name a file in it")])
+    if not path.absolute().parent.is_dir():
+        message = f"there is no folder `{path.parent}`"
+        raise UsageError([Problem("TW063", "", message, f"mkdir -p {path.parent}")])
+    if path.exists() and not force:
+        message = f"`{path}` exists already"
+        raise UsageError([Problem("TW064", "", message, "--force replaces it")])

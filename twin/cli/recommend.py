@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NoReturn
+from pathlib import Path
+from typing import Final, NoReturn
 
 import typer
 
 from twin import units
+from twin.answers.nearest import written
 from twin.cli import search_tables as say
 from twin.cli.answer import say_scope, search_progress, sweep_progress, training
-from twin.cli.output import DOES_NOT_FIT, NOT_AS_EXPECTED, Output
+from twin.cli.output import (
+    DOES_NOT_FIT,
+    NOT_AS_EXPECTED,
+    Output,
+    require_writable,
+    write_text,
+)
 from twin.cli.sweep import BUG, IMPOSSIBLE, pool_choice
 from twin.errors import Origin, Problem, UsageError
 from twin.explore.search.candidates import Decision, contest, fixed_contest
-from twin.explore.search.recommend import Recommendation, SearchRequest
+from twin.explore.search.recommend import PATIENCE, Recommendation, SearchRequest
 from twin.explore.search.recommend import recommend as search
 from twin.explore.search.scale import Scaling, Sizes, scale
 from twin.explore.search.space import DAY, Goal, Space, narrowed, nodes_of, space
 from twin.explore.search.thresholds import BreakEven, break_even
 from twin.explore.sweep.grid import read_axes
 from twin.explore.sweep.points import points_folder
-from twin.loading import load_any
+from twin.loading import load_any, resolve
 from twin.scenario import Scenario
+
+ANY: Final = "any"
+"""Of `--stack`: layouts that no software may run are tried, too."""
 
 
 def recommend(  # noqa: PLR0913  one parameter per option of the command line
@@ -36,6 +47,10 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     fixed_layout: bool,
     axis: list[str],
     sets: list[str],
+    stack: str | None,
+    time: str | None,
+    path: Path | None,
+    force: bool,
     most: int,
     thresholds: bool,
     jobs: int | None,
@@ -46,8 +61,12 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     """How many GPUs, and which layout?"""
 
     goal = _goal(target, budget, fastest=max_throughput)
+    seconds = quantity("--time", time, "seconds") if time else PATIENCE
+    if path is not None:
+        require_writable(path, force=force)
     pool = pool_choice(jobs, cluster)
-    loaded = training(load_any(scenario, sets), "recommend")
+    chosen = [f"software={stack}"] if stack and stack != ANY else []
+    loaded = training(load_any(scenario, [*sets, *chosen]), "recommend")
     say_scope(loaded)
     nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
     if goal.usd is not None and loaded.cost is None:
@@ -61,12 +80,26 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
             found = scale(loaded, Sizes(nodes, goal), pool=pool, folder=folder, progress=told)
         decision = partial(fixed_contest, found, pool=pool, folder=folder)
     else:
-        whole = _space(loaded, nodes, axis)
+        whole = _space(loaded, nodes, axis, any_stack=stack == ANY)
         with search_progress(output) as told:
-            found = search(SearchRequest(whole, goal, pool, folder, most, told))
+            found = search(SearchRequest(whole, goal, pool, folder, most, told, seconds))
         decision = partial(contest, found)
     must = _break_even(decision, output) if thresholds else None
-    return _say(found, output, must)
+    code = _say(found, output, must)
+    if path is not None and (winner := winning(found)) is not None:
+        write_text(path, resolve(load_any(scenario, [*sets, *chosen, *winner])), force=force)
+        output.message(f"Wrote {path}. `twin run {path}` simulates it.")
+    return code
+
+
+def winning(found: Recommendation | Scaling) -> list[str] | None:
+    """What is recommended, as `--set` takes it; None where nothing is."""
+    if found.pick is None:
+        return None
+    if isinstance(found, Scaling):
+        return [f"cluster.nodes={found.rows[found.pick][0]}"]
+    overrides = found.pick.layout.overrides(found.asked.scenario)
+    return [f"{path}={written(value)}" for path, value in overrides.items()]
 
 
 def _break_even(decision: Callable[..., Decision], output: Output) -> BreakEven:
@@ -90,27 +123,30 @@ def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
         message = "this is the default; omit --target and --budget"
         raise typer.BadParameter(message, param_hint="--max-throughput")
 
-    def value(flag: str, text: str | None, dimension: units.Dimension) -> float | None:
-        if text is None:
-            return None
-        origin = Origin(flag, 1, 1, text, len(text))
-        try:
-            found = units.parse(text, dimension)
-        except units.QuantityError as error:
-            raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
-        if found <= 0:
-            message = f"`{text}` must be positive"
-            raise UsageError([Problem("TW433", "", message, "ask for more", origin)])
-        return found
-
-    seconds = value("--target", target, "seconds")
-    return Goal(None if seconds is None else seconds / DAY, value("--budget", budget, "usd"))
+    days = quantity("--target", target, "seconds") / DAY if target is not None else None
+    return Goal(days, None if budget is None else quantity("--budget", budget, "usd"))
 
 
-def _space(scenario: Scenario, nodes: tuple[int, ...], axes: list[str]) -> Space:
+def quantity(flag: str, text: str, dimension: units.Dimension) -> float:
+    """The SI value of an option. Raises `UsageError` where it is none, or not positive."""
+    origin = Origin(flag, 1, 1, text, len(text))
+    try:
+        found = units.parse(text, dimension)
+    except units.QuantityError as error:
+        raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
+    if found <= 0:
+        message = f"`{text}` must be positive"
+        raise UsageError([Problem("TW433", "", message, "ask for more", origin)])
+    return found
+
+
+def _space(
+    scenario: Scenario, nodes: tuple[int, ...], axes: list[str], *, any_stack: bool
+) -> Space:
     """The space of the search."""
 
-    return narrowed(space(scenario, nodes), {axis.path: axis.values for axis in read_axes(axes)})
+    whole = space(scenario, nodes, any_stack=any_stack)
+    return narrowed(whole, {axis.path: axis.values for axis in read_axes(axes)})
 
 
 def _say(found: Recommendation | Scaling, output: Output, must: BreakEven | None) -> int:

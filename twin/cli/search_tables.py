@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from twin.answers.nearest import written
 from twin.explore.search.candidates import MOST, REACH, TIE, Contender, Decision
 from twin.explore.search.judge import words
 from twin.explore.search.levers import Lever
-from twin.explore.search.recommend import Answered, Recommendation, Size
+from twin.explore.search.recommend import Recommendation, Size
 from twin.explore.search.scale import Scaling
 from twin.explore.search.thresholds import Bar, BreakEven, Flip, Threshold
+from twin.explore.search.wording import (
+    UNITS,
+    overrides_in_words,
+    recommendation_sentences,
+    scaling_sentence,
+)
 from twin.explore.sweep.points import PointOutcome
-from twin.reports.table import Table, count, digits, gibibytes, headed, show
-from twin.scenario import Scenario
-from twin.spec.kpis import KPIS, Unit
+from twin.reports.table import Table, count, digits, gibibytes, headed, ranged
 
-_UNITS: Final[dict[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}
 _BARS: Final = 10
 """Uncertain inputs that are shown: the most influential."""
 _FRONTIER: Final = "* Pareto-optimal in time and cost"
@@ -24,8 +26,12 @@ _FIGURES: Final = {"step_seconds": "step", "days": "run", "cost_usd": "cost", "m
 
 
 def search_words(found: Recommendation | Scaling) -> list[str]:
-    """What is recommended, and how it was found."""
-    return [_scaling_words(found)] if isinstance(found, Scaling) else _recommendation_words(found)
+    """What is recommended, how to type it, and how it was found."""
+    if isinstance(found, Scaling):
+        return [scaling_sentence(found)]
+    first, *rest = recommendation_sentences(found)
+    typed = overrides_in_words(found)
+    return [first, *([f"As overrides: {typed}"] if typed else []), *rest]
 
 
 def search_tables(found: Recommendation | Scaling) -> tuple[Table, ...]:
@@ -33,55 +39,6 @@ def search_tables(found: Recommendation | Scaling) -> tuple[Table, ...]:
     if isinstance(found, Scaling):
         return (_scaling_table(found),)
     return (_sizes(found), _reasons(found))
-
-
-def _recommendation_words(found: Recommendation) -> list[str]:
-    goal = found.asked.goal
-    failed = [
-        f"{len(found.failures):,} layouts were not answered: {reason}"
-        for reason in found.failures[:1]
-    ]
-    said = (
-        f"{found.examined:,} layouts examined, {sum(found.pruned.values()):,} pruned, "
-        f"{found.evaluated:,} played by the fast path, {found.confirmed:,} by events."
-    )
-    if found.pick is None:
-        nearest = min(
-            (leader for size in found.sizes if (leader := size.leader)),
-            key=lambda one: one.step_ns,
-            default=None,
-        )
-        reason = "no layout that fits meets it" if nearest else _why_no_layout(found)
-        near = f" The nearest: {_in_words(nearest, found.asked.scenario)}" if nearest else ""
-        return [f"Asked for {goal.words}: {reason}.{near}", said, *failed]
-    pick = found.pick
-    scenario = found.asked.scenario
-    overrides = pick.layout.overrides(scenario)
-    typed = " ".join(f"--set {_quoted(f'{path}={written(v)}')}" for path, v in overrides.items())
-    sentences = [f"Recommended for {goal.words}: {_in_words(pick, scenario)}"]
-    if typed:
-        sentences.append(f"As overrides: {typed}")
-    return [*sentences, said, *failed]
-
-
-def _quoted(text: str) -> str:
-    """As a shell takes it."""
-    return f"'{text}'" if set(text) & set("[]{}, ") else text
-
-
-def _why_no_layout(found: Recommendation) -> str:
-    return "layouts were not answered" if found.failures else "no layout fits"
-
-
-def _in_words(one: Answered, scenario: Scenario) -> str:
-    gpus = one.layout.nodes * scenario.cluster.node.gpus
-    figures = ", ".join(show(one.best.kpis[key], _UNITS[key]) for key in ("days", "cost_usd"))
-    step = show(one.best.kpis["step_seconds"], "s")
-    late = one.best.kpis.get("days_with_failures")
-    failing = f"; with failures {show(late, 'd')}" if late is not None else ""
-    return (
-        f"{gpus:,} GPUs, {one.layout.words}: {figures} without failures{failing}, a step of {step}."
-    )
 
 
 def _sizes(found: Recommendation) -> Table:
@@ -108,16 +65,19 @@ def _figures(outcome: PointOutcome) -> list[str]:
     if not outcome.kpis:
         return [""] * (len(_FIGURES) + 1)
     spare = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
-    return [*(show(outcome.kpis[key], _UNITS[key]) for key in _FIGURES), spare]
+    return [
+        *(ranged(outcome.kpis[key], outcome.intervals.get(key), UNITS[key]) for key in _FIGURES),
+        spare,
+    ]
 
 
 def _doubt(size: Size) -> str:
     """What is not known of a size."""
     leader = size.leader
-    known = "by events" if leader is not None and leader.events else "fast estimate"
+    known = "simulated" if leader is not None and leader.events else "estimate"
     if size.doubt < 0.005:
         return known
-    return f"{known}; {size.left:,} not played, at most {100 * size.doubt:.0f} % faster"
+    return f"{known}; {size.left:,} not examined, at most {100 * size.doubt:.0f} % faster"
 
 
 def _reasons(found: Recommendation) -> Table:
@@ -126,22 +86,8 @@ def _reasons(found: Recommendation) -> Table:
         code = f" ({reason})" if reason.startswith("TW") else ""
         table.add_row(f"{number:,}", f"{words(reason)}{code}")
     left = sum(size.left for size in found.sizes)
-    table.add_row(f"{left:,}", "not simulated: bound no better than the best, or beyond --most")
+    table.add_row(f"{left:,}", "not estimated: bound no better than the best, or out of time")
     return table
-
-
-def _scaling_words(found: Scaling) -> str:
-    """What sizes of the cluster bring the layout."""
-    fits = sum(one.status == "fits" for _, one in found.rows)
-    if found.pick is None:
-        return f"{len(found.rows)} sizes, of which {fits} fit: none is {found.goal.words}."
-    nodes, one = found.rows[found.pick]
-    gpus = nodes * found.scenario.cluster.node.gpus
-    figures = ", ".join(show(one.kpis[key], _UNITS[key]) for key in ("days", "cost_usd"))
-    return (
-        f"{len(found.rows)} sizes, of which {fits} fit; {found.goal.words}: {gpus:,} GPUs, "
-        f"{figures}."
-    )
 
 
 def _scaling_table(found: Scaling) -> Table:

@@ -148,6 +148,22 @@ def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
             return f"{digits(value)} {unit}"
 
 
+def ranged(value: float | None, span: tuple[float, float] | None, unit: Unit) -> str:
+    """The value with its 80 % interval: `48 d (33 to 70)`; without one the value alone. The unit is
+    said once where both ends have it.
+
+    >>> ranged(48.0, (33.0, 70.0), "d"), ranged(100.0, (80.0, 150.0), "s"), ranged(1.0, None, "d")
+    ('48.0 d (33.0 to 70.0)', '100 s (80.0 s to 2.50 min)', '1.00 d')
+    """
+    if value is None or span is None:
+        return show(value, unit)
+    shown, *ends = (show(one, unit) for one in (value, *span))
+    of = shown.rpartition(" ")[2]
+    if all(end.endswith(f" {of}") for end in ends):
+        ends = [end.removesuffix(f" {of}") for end in ends]
+    return f"{shown} ({ends[0]} to {ends[1]})"
+
+
 def digits(value: float) -> str:
     """Three significant digits; larger whole parts are rounded to them, and beyond a quadrillion
     written with an exponent: `digits(1234.5)` is `1,230`.

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from twin.errors import FieldError
 from twin.spec.base import Flag, Ratio, Seconds, Spec
+from twin.spec.memory import Fp8Store, Offload, Recompute
 
 Calls = Annotated[float, Field(ge=0, le=100_000)]
 """How often something is done; a mean."""
@@ -89,6 +90,21 @@ class HostThreadSpec(Spec):
     is left out"""
 
 
+class RunsSpec(Spec):
+    """What a stack can run of what a layout may ask for, as its own options say."""
+
+    schedules: tuple[str, ...]
+    """kinds of pipeline schedules"""
+    pairs: Flag = False
+    """whether it hides expert all-to-all of one micro-batch under the compute of another"""
+    recompute: tuple[Recompute, ...] = ("full",)
+    """what its options compute again"""
+    fp8_store: tuple[Fp8Store, ...] = ()
+    """what it keeps in FP8 until the backward pass"""
+    offload: tuple[Offload, ...] = ()
+    """what it can keep in host memory"""
+
+
 class SoftwareSpec(Spec):
     """A software stack that trains."""
 
@@ -98,6 +114,8 @@ class SoftwareSpec(Spec):
     """framework and libraries"""
     release: str
     """of the framework, or the years of it"""
+    runs: RunsSpec | None = None
+    """layouts that it can run; null: all that can be simulated"""
     host: HostThreadSpec | None = None
     """what its host does; null: nothing beside launches (`calibration.dispatch`)"""
     copies_gathered: Flag = False

@@ -11,8 +11,8 @@ from twin.answers.nearest import document, replaced
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
 from twin.explore.search.judge import Judge
-from twin.explore.search.recommend import SearchRequest, recommend
-from twin.explore.search.space import Goal, layout_of, narrowed, nodes_of, only, space
+from twin.explore.search.recommend import TIE, SearchRequest, recommend
+from twin.explore.search.space import DAY, Goal, layout_of, narrowed, nodes_of, only, space
 from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)
@@ -47,9 +47,14 @@ def exhaustive(found):
                         yield layout, simulate(lower(planned)).step_ns
 
 
-def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow):
+@pytest.fixture(scope="module")
+def steps(narrow):
+    """Steps of all layouts that fit."""
+    return dict(exhaustive(narrow))
+
+
+def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow, steps):
     found = recommend(SearchRequest(narrow, Goal(), HERE, most=10_000))
-    steps = dict(exhaustive(narrow))
     assert found.examined == narrow.size > len(steps) > 10
     for size in found.sizes:
         best = min(step for layout, step in steps.items() if layout.nodes == size.nodes)
@@ -78,9 +83,42 @@ def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_i
     poor = recommend(SearchRequest(narrow, Goal(usd=cost[1] * 1.01), HERE)).pick
     assert poor is not None
     assert poor.layout.nodes == 1
-    never = recommend(SearchRequest(narrow, Goal(days=days[2] / 100), HERE))
-    assert never.pick is None
-    assert any(size.leader for size in never.sizes), "what comes nearest is said"
+
+
+def test_a_search_that_begins_with_one_estimate_per_size_closes_what_is_open(narrow, steps):
+    found = recommend(SearchRequest(narrow, Goal(), HERE, most=1))
+    assert found.open == 0
+    assert found.pick is not None
+    assert found.pick.events is not None
+    assert found.pick.step_ns <= (1 + TIE) * min(steps.values())
+    assert found.evaluated > len(found.sizes)
+
+
+def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(narrow, steps):
+    found = recommend(SearchRequest(narrow, Goal(), HERE, most=1, seconds=0))
+    assert found.pick is not None
+    assert found.pick.events is not None
+    assert found.open > 0
+    assert min(steps.values()) >= (1 - found.at_most_better) * found.pick.step_ns
+    assert not found.to_json()["proven"]
+
+
+def test_where_nothing_is_in_time_the_nearest_is_simulated_and_a_larger_cluster_found(
+    narrow, steps
+):
+    best = min(steps.values())
+    days = best / 1e9 * narrow.scenario.train.tokens / narrow.scenario.train.global_batch / DAY
+    found = recommend(SearchRequest(narrow, Goal(days=0.6 * days), HERE))
+    assert found.pick is None
+    assert found.open == 0, "bounds prove it"
+    assert found.nearest is not None
+    assert found.nearest.step_ns == best
+    assert found.enough is not None
+    assert found.enough.layout.nodes in (4, 8)
+    assert found.enough.best.kpis["days"] <= 0.6 * days
+    never = recommend(SearchRequest(narrow, Goal(days=days / 1e4), HERE))
+    assert never.pick is never.enough is None
+    assert never.nearest is not None
 
 
 def test_a_recommendation_says_what_became_of_every_layout(narrow):

@@ -25,6 +25,7 @@ from twin.interop.importing.megatron import read_megatron, understood
 from twin.loading import load
 from twin.loading.files import shipped_scenarios
 from twin.planning import plan
+from twin.planning.launched import launched
 from twin.planning.types import Plan
 
 SECTIONS = ("model", "parallel", "memory", "train")
@@ -356,3 +357,21 @@ def test_check_names_the_expectations_that_need_a_step(job: Path) -> None:
     done = process(job, "check", "plan.yaml", "--set", 'expect=["step_seconds < 25s"]')
     assert done.returncode == 0
     assert "step_seconds < 25s: not answered here." in done.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kimi-k2-2048xh800-dualpipe", "kimi-k2-2048xh800-zb-h1", "deepseek-v3-2048xh800"],
+)
+def test_a_plan_as_launched_is_what_the_arguments_say(name):
+    scenario = load(name, ["software=megatron-core-tuned"])
+    made = launched(scenario)
+    assert made != scenario
+    assert launched(made) is made
+    about = ("parallel.schedule", "parallel.virtual", "memory.")
+    lost = [loss.path for loss in launch(plan(made)).losses if loss.path.startswith(about)]
+    assert not lost
+    back = understood(launch(plan(scenario)).arguments, scenario.name)
+    assert back.parallel.schedule == made.parallel.schedule
+    assert set(back.memory.recompute) == set(made.memory.recompute)
+    assert back.memory.fp8_store == made.memory.fp8_store == ()

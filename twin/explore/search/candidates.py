@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced, value_at, written
-from twin.explore.search.recommend import Answered, Recommendation, Size, Told
+from twin.explore.search.recommend import TIE, Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import Goal, Kpis, layout_of, schedule_words
 from twin.explore.sweep.points import PointOutcome, SweepPoint
@@ -31,9 +31,6 @@ MOST_BEYOND: Final = 3
 REACH: Final = 0.3
 """How much worse than the pick, or than the goal, one may be to be asked about: ours, several times
 what the fast path and the ranges of most inputs are off by."""
-TIE: Final = 0.01
-"""By which share another layout has to be better to take the decision: ours. The fast path ranks
-layouts that are closer no better than by chance."""
 GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
 """Key figures in proportion to the step. (Energy that is paid is so nearly: waits draw less.)"""
 
@@ -150,12 +147,7 @@ class Decision:
 
     def excess(self, one: Standing) -> float:
         """By which share a run is beyond what is asked for; negative where it meets it."""
-        kpis = one.kpis
-        if kpis is None:
-            return inf
-        asked = ((kpis["days"], self.goal.days), (kpis["cost_usd"], self.goal.usd))
-        over = [(at or 0.0) / most - 1 for at, most in asked if most is not None]
-        return max(over, default=-1.0)
+        return inf if one.kpis is None else self.goal.excess(one.kpis)
 
     def _is_within_reach(self, one: Contender) -> bool:
         kpis, pick = one.now.kpis, self.pick

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from twin.errors import ScenarioError
 from twin.explore.search.bounds import (
@@ -62,6 +62,10 @@ WORDS: Final = {
 }
 
 
+MOST_WAITING: Final = 2000
+"""Candidates of a size that are kept beyond those listed: OURS, some hundred kilobytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A layout that no bound speaks against."""
@@ -73,6 +77,10 @@ class Candidate:
     """The fullest GPU holds no less."""
 
 
+Waiting: TypeAlias = tuple[float, int, bool, Candidate]
+"""A bound in nanoseconds, a number that orders equals, whether the bound is tight, the layout."""
+
+
 @dataclass(slots=True)
 class JudgedSpace:
     """What became of a space."""
@@ -81,8 +89,17 @@ class JudgedSpace:
     pruned: Counter[str] = field(default_factory=Counter[str])
     """By code of a rule, or reason."""
     candidates: list[Candidate] = field(default_factory=list[Candidate])
+    waiting: list[Waiting] = field(default_factory=list[Waiting])
+    """A heap of candidates that are not listed yet, none of which has a lower bound."""
     left_out: int = 0
-    """Candidates that are not listed, none of which has a lower bound."""
+    """Candidates beyond those that wait."""
+    floor: float = inf
+    """The least bound of those (nanoseconds)."""
+
+    @property
+    def unlisted(self) -> int:
+        """Candidates that are not listed."""
+        return len(self.waiting) + self.left_out
 
 
 @dataclass(slots=True)
@@ -196,27 +213,35 @@ class Judge:
         least_ns = bound.nanoseconds(microbatches(scenario) // bound.chunk_map.copies)
         return replace(candidate, least_ns=least_ns)
 
-    def best(self, most: int) -> list[Candidate]:
-        """Of the candidates whose plan fits those with the least tight bounds, in order; so many,
-        and one more, which says what the rest could do at best. Those that are found too large are
-        pruned."""
-        queue = [(one.least_ns, n, False) for n, one in enumerate(self.found.candidates)]
+    def shortlist(self, most: int) -> None:
+        """List the candidates with the least bounds, as `extend` does."""
+        found = self.found
+        queue = [(one.least_ns, n, False, one) for n, one in enumerate(found.candidates)]
         heapify(queue)
-        kept: dict[int, Candidate] = {}
-        found: list[Candidate] = []
-        while queue and len(found) <= most:
-            _, number, tight = heappop(queue)
+        found.candidates, found.waiting = [], queue
+        self.extend(most)
+        if len(queue) > MOST_WAITING:
+            queue.sort()
+            found.left_out, found.floor = len(queue) - MOST_WAITING, queue[MOST_WAITING][0]
+            found.waiting = queue[:MOST_WAITING]
+
+    def extend(self, most: int) -> None:
+        """List more candidates whose plan fits, in the order of their tight bounds, until there are
+        so many, and one more, which says what the rest could do at best. Those that are found too
+        large or too slow are pruned."""
+        found = self.found
+        queue = found.waiting
+        while queue and len(found.candidates) <= most and queue[0][0] <= found.floor:
+            _, number, tight, candidate = heappop(queue)
             if not tight:
-                kept[number] = self.refined(self.found.candidates[number])
-                heappush(queue, (kept[number].least_ns, number, True))
-            elif kept[number].least_ns > self.slowest_ns:
-                self.found.pruned[TIME] += 1
-            elif reason := self._unplanned(kept[number]):
-                self.found.pruned[reason] += 1
+                candidate = self.refined(candidate)
+                heappush(queue, (candidate.least_ns, number, True, candidate))
+            elif candidate.least_ns > self.slowest_ns:
+                found.pruned[TIME] += 1
+            elif reason := self._unplanned(candidate):
+                found.pruned[reason] += 1
             else:
-                found.append(kept[number])
-        self.found.left_out = len(queue)
-        return found
+                found.candidates.append(candidate)
 
     def _unplanned(self, candidate: Candidate) -> str | None:
         """Why a candidate's plan is none that fits; None where it is one."""

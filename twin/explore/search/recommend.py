@@ -2,14 +2,22 @@
 could do.
 
 Three answers of rising truth and cost are asked of ever fewer layouts: a bound, a third of a
-millisecond (`twin.explore.search.judge`), the fast path, and events. Of each size of cluster the
-layouts are answered by the fast path in the order of their bounds, until no bound is below the best
-answer: what is left cannot be faster. Then the best are confirmed by events, again in order, until
-an answer by events is below all that is left by the fast path. So the result is that of trying all,
-as far as a bound is none above the fast path (it is built so) and the fast path none above events
-(where links are shared it is too fast, and a few parts in a hundred too slow at times).
+millisecond (`twin.explore.search.judge`), the fast path, and events.
 
-A size stops after `MOST_PLAYED` answers; then how much faster what is left might be is said.
+1. Of each size of cluster, layouts are answered by the fast path in the order of their bounds,
+   until no bound is below the best answer, or `most` are answered.
+2. The best for the goal is simulated by events, then the next best, until what was simulated is
+   better than all that was only estimated. So a pick is always simulated. Where nothing meets the
+   goal, the nearest is found in the same way.
+3. A size is open while the bound of its next layout would meet the goal and beat the pick by more
+   than `TIE`. Open sizes get twice as many answers, until none is open or the time is spent. Then
+   the pick is proven, or it is said how many layouts are open and how much better they might be.
+4. Leaders of Pareto-optimal sizes are simulated. Where nothing meets a deadline, larger clusters
+   are tried: how many GPUs would it take?
+
+So the result is that of trying all, as far as a bound is none above the fast path (it is built so)
+and the fast path none above events (where links are shared it is too fast, and a few parts in a
+hundred too slow at times).
 """
 
 from __future__ import annotations
@@ -19,7 +27,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from twin.answers.executors import Died, Executor, PoolChoice, open_executor, play
@@ -27,18 +38,34 @@ from twin.answers.nearest import document
 from twin.answers.run_store import source_digest
 from twin.errors import Problem, UsageError
 from twin.explore.search.judge import MEMORY, TIME, Candidate, Judge, JudgedSpace, words
-from twin.explore.search.space import Goal, ParallelLayout, Space, days_and_money
+from twin.explore.search.space import (
+    DAY,
+    Goal,
+    Kpis,
+    ParallelLayout,
+    Space,
+    days_and_money,
+    layout_of,
+)
 from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point, failed
 from twin.explore.sweep.sweep import frontier
 from twin.loading import scenario_hash
+from twin.planning.launched import launched
 from twin.scenario import Scenario
+from twin.spec.cluster import MOST_GPUS
 
 VERSION: Final = 1
 """Version of the JSON document."""
 MOST_PLAYED: Final = 16
-"""Layouts of one size of cluster that are answered by the fast path."""
-MOST_CONFIRMED: Final = 4
-"""Of them those that are confirmed by events."""
+"""Layouts of one size of cluster that are answered by the fast path at first."""
+PATIENCE: Final = 120.0
+"""Seconds after which a search closes no more of what is open: OURS, as long as people wait."""
+TIE: Final = 0.01
+"""By which share another layout has to be better to take the decision: OURS. The fast path ranks
+layouts that are closer no better than by chance."""
+MOST_BEYOND: Final = 4
+"""Layouts of one larger cluster that are answered by the fast path where no size meets a deadline.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +94,10 @@ class Size:
     """One size of the cluster: its layouts, best bound first, and what is known of them."""
 
     nodes: int
-    candidates: list[Candidate]
-    left_out: int = 0
-    """Candidates beyond those listed, none of which has a lower bound."""
+    space: JudgedSpace
+    """Its layouts, judged."""
+    most: int
+    """Layouts that are answered by the fast path."""
     played: int = 0
     asked: int = 0
     fitting: list[Answered] = field(default_factory=list[Answered])
@@ -82,11 +110,22 @@ class Size:
         """The fastest that is known."""
         return min(self.fitting, key=lambda one: one.step_ns, default=None)
 
-    def next(self, most: int) -> Candidate | None:
+    @property
+    def following(self) -> Candidate | None:
+        """The layout with the least bound of those that were not answered."""
+        listed = self.space.candidates
+        return listed[self.asked] if self.asked < len(listed) else None
+
+    @property
+    def bound_ns(self) -> float:
+        """No layout that was not answered has a shorter step; infinite where all were."""
+        return self.space.floor if self.following is None else self.following.least_ns
+
+    def next(self) -> Candidate | None:
         """The next layout worth an answer."""
-        if self.asked >= min(most, len(self.candidates)):
+        candidate, leader = self.following, self.leader
+        if candidate is None or self.asked >= self.most:
             return None
-        candidate, leader = self.candidates[self.asked], self.leader
         if leader is not None and candidate.least_ns >= leader.step_ns:
             return None
         self.asked += 1
@@ -96,14 +135,12 @@ class Size:
     def doubt(self) -> float:
         """Share of the leader's step by which what was not answered might be shorter."""
         leader = self.leader
-        if leader is None or self.asked >= len(self.candidates):
-            return 0.0
-        return max(0.0, 1 - self.candidates[self.asked].least_ns / leader.step_ns)
+        return 0.0 if leader is None else max(0.0, 1 - self.bound_ns / leader.step_ns)
 
     @property
     def left(self) -> int:
         """Candidates that were not answered."""
-        return len(self.candidates) + self.left_out - self.asked
+        return len(self.space.candidates) + self.space.unlisted - self.asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +166,8 @@ class SearchRequest:
     """Where answers are kept; None: nowhere."""
     most: int = MOST_PLAYED
     progress: Told | None = None
+    seconds: float = PATIENCE
+    """After so long nothing more is closed; what is named is simulated all the same."""
 
     @property
     def scenario(self) -> Scenario:
@@ -151,7 +190,18 @@ class Recommendation:
     """By code of a rule, or reason."""
     sizes: tuple[Size, ...]
     pick: Answered | None
-    """The best that meets the goal."""
+    """The best that meets the goal, by events."""
+    nearest: Answered | None
+    """Where nothing meets the goal: what comes nearest to it, by events."""
+    open: int
+    """Layouts that were not answered on sizes where one of them might be the pick."""
+    at_most_better: float
+    """By which share the best of them might be, in what the goal is judged by; 0: none is open."""
+    enough: Answered | None = None
+    """Where no size meets the deadline: the best of the first larger one that does."""
+    launched: Answered | None = None
+    """The pick as the scenario's software launches it, by events; None where that runs all of it.
+    """
 
     @property
     def evaluated(self) -> int:
@@ -201,6 +251,12 @@ class Recommendation:
             "failed": len(self.failures),
             "failed_because": sorted(set(self.failures)),
             "recommended": _point(self.pick, scenario) if self.pick else None,
+            "nearest": _point(self.nearest, scenario) if self.nearest else None,
+            "as_launched": _point(self.launched, scenario) if self.launched else None,
+            "enough": _point(self.enough, scenario) if self.enough else None,
+            "proven": not self.open,
+            "open": self.open,
+            "at_most_better": self.at_most_better,
             "frontier": [_point(one, scenario) for one in self.frontier],
             "sizes": [_of_size(size, scenario) for size in self.sizes],
         }
@@ -226,7 +282,7 @@ def _of_size(size: Size, scenario: Scenario) -> dict[str, Any]:
     return {
         "nodes": size.nodes,
         "gpus": size.nodes * scenario.cluster.node.gpus,
-        "candidates": len(size.candidates) + size.left_out,
+        "candidates": len(size.space.candidates) + size.space.unlisted,
         "evaluated": size.played,
         "not_evaluated": size.left,
         "does_not_fit": size.unfit,
@@ -240,30 +296,233 @@ def recommend(asked: SearchRequest) -> Recommendation:
     """The best layout of a space for a goal. Raises `UsageError` where a cluster of workers cannot
     be reached."""
     with closing(open_executor(asked.pool)) as executor:
-        return _recommended(asked, executor)
+        ends = monotonic() + asked.seconds
+        found = _Search(asked, executor, ends).run()
+        if found.pick is None and asked.goal.days is not None and monotonic() < ends:
+            return replace(found, enough=_enough(asked, executor, ends))
+        return found
 
 
-def _recommended(asked: SearchRequest, executor: Executor) -> Recommendation:
-    judged = _judged(asked, executor)
-    if not any(found.candidates for found in judged.values()):
-        # Nothing is done in time: then what comes nearest is of interest.
-        judged = _judged(replace(asked, goal=Goal()), executor)
-    sizes = tuple(Size(nodes, found.candidates, found.left_out) for nodes, found in judged.items())
-    pruned: Counter[str] = Counter()
-    for found in judged.values():
-        pruned.update(found.pruned)
-    _play(asked, sizes, executor)
-    pick = _confirm(asked, sizes, executor)
-    examined = sum(found.examined for found in judged.values())
-    return Recommendation(asked, examined, dict(pruned.most_common()), sizes, pick)
+def _enough(asked: SearchRequest, executor: Executor, ends: float) -> Answered | None:
+    """The best of the first larger cluster that meets the goal, sizes doubling; None where none
+    does, or the time is spent."""
+    nodes = 2 * max(asked.space.nodes)
+    while nodes * asked.scenario.cluster.node.gpus <= MOST_GPUS and monotonic() < ends:
+        larger = replace(asked, space=replace(asked.space, nodes=(nodes,)), most=MOST_BEYOND)
+        search = _Search(larger, executor, ends)
+        if search.judge(asked.goal):
+            search.answer(search.sizes)
+            if search.decide(asked.goal.met) is not None:
+                return search.pick
+        nodes *= 2
+    return None
 
 
-def _judged(asked: SearchRequest, executor: Executor) -> dict[int, JudgedSpace]:
-    """Every size, judged, those of one worker together."""
-    nodes = asked.space.nodes
+@dataclass(slots=True)
+class _Search:
+    """A search under way."""
+
+    asked: SearchRequest
+    executor: Executor
+    ends: float
+    """Of `time.monotonic`."""
+    sizes: tuple[Size, ...] = ()
+
+    def run(self) -> Recommendation:
+        """Search to the end, or until the time is spent."""
+        asked = self.asked
+        if not self.judge(asked.goal):
+            # Nothing is done in time: then what comes nearest is of interest.
+            self.judge(Goal())
+        self.answer(self.sizes)
+        self._decide()
+        asked_before = -1
+        while (open_sizes := self._open()) and monotonic() < self.ends:
+            if (asked_now := sum(size.asked for size in self.sizes)) == asked_before:
+                break
+            asked_before = asked_now
+            self._widen(open_sizes)
+            self.answer(open_sizes)
+            self._decide()
+        self._confirm_leaders()
+        self._decide()  # events of a leader may be below its estimate
+        pruned: Counter[str] = Counter()
+        for size in self.sizes:
+            pruned.update(size.space.pruned)
+        open_sizes = self._open()
+        return Recommendation(
+            asked,
+            sum(size.space.examined for size in self.sizes),
+            dict(pruned.most_common()),
+            self.sizes,
+            self.pick,
+            self.nearest if self.pick is None else None,
+            sum(size.left for size in open_sizes),
+            max((self._better(size) for size in open_sizes), default=0.0),
+            launched=self._launched(),
+        )
+
+    def _launched(self) -> Answered | None:
+        """The pick as the scenario's software launches it, where that is another plan."""
+        pick, scenario = self.pick, self.asked.scenario
+        if pick is None:
+            return None
+        asked = pick.layout.applied(scenario)
+        if (made := launched(asked)) is asked:
+            return None
+        layout = layout_of(made)
+        point = SweepPoint(document(scenario), layout.overrides(scenario), "events")
+        for _, outcome in _answers(self.asked, iter([point]), self.executor):
+            return Answered(layout, 0.0, outcome, outcome) if outcome.answered else None
+        return None
+
+    def judge(self, goal: Goal) -> bool:
+        """Judge all sizes; whether any layout is left."""
+        judged = _judged(self.asked, goal, self.asked.space.nodes, self.executor)
+        most = self.asked.most
+        self.sizes = tuple(Size(nodes, found, most) for nodes, found in judged.items())
+        return any(size.space.candidates for size in self.sizes)
+
+    @property
+    def pick(self) -> Answered | None:
+        """The best of what was simulated that meets the goal."""
+        goal = self.asked.goal
+        meeting = [one for one in self._fitting if one.events and goal.met(one.best.kpis)]
+        return min(meeting, key=self._worth, default=None)
+
+    @property
+    def nearest(self) -> Answered | None:
+        """What comes nearest to the goal, of what was simulated."""
+        return min((one for one in self._fitting if one.events), key=self._excess, default=None)
+
+    @property
+    def _fitting(self) -> list[Answered]:
+        return [one for size in self.sizes for one in size.fitting]
+
+    def _worth(self, one: Answered) -> tuple[float, float]:
+        return self.asked.goal.worth(one.best.kpis)
+
+    def _excess(self, one: Answered) -> tuple[float, ...]:
+        """By how much it is beyond the goal, then what it is worth."""
+        return self.asked.goal.excess(one.best.kpis), *self._worth(one)
+
+    def _decide(self) -> None:
+        """Simulate the best for the goal, or what comes nearest to it."""
+        if self.decide(self.asked.goal.met) is None:
+            self.decide(lambda _: True, self._excess)
+
+    def decide(
+        self,
+        keep: Callable[[Kpis], bool],
+        rank: Callable[[Answered], tuple[float, ...]] | None = None,
+    ) -> Answered | None:
+        """Simulate the best of what is kept, until what was simulated leads."""
+        rank = rank or self._worth
+        while True:
+            ranked = sorted((one for one in self._fitting if keep(one.best.kpis)), key=rank)
+            if not ranked or ranked[0].events:
+                return ranked[0] if ranked else None
+            ahead = list(takewhile(lambda one: one.events is None, ranked))
+            self._confirm(ahead[: self.executor.places])
+
+    def _confirm(self, ones: Sequence[Answered]) -> None:
+        """Simulate layouts by events."""
+        base, scenario = document(self.asked.scenario), self.asked.scenario
+        points = (SweepPoint(base, one.layout.overrides(scenario), "events") for one in ones)
+        size_of = {size.nodes: size for size in self.sizes}
+        before = sum(one.events is not None for one in self._fitting)
+        for done, (place, outcome) in enumerate(_answers(self.asked, points, self.executor), 1):
+            one = ones[place]
+            size = size_of[one.layout.nodes]
+            size.fitting.remove(one)
+            if outcome.status == "fits":
+                size.fitting.append(replace(one, events=outcome))
+            else:
+                size.failed.append(outcome.reason)
+            self.asked.tell("simulating the best", before + done, before + len(ones))
+
+    def _confirm_leaders(self) -> None:
+        """Simulate the leaders of Pareto-optimal sizes, as long as there is time."""
+        while monotonic() < self.ends:
+            leaders = [size.leader for size in _in_question(self.sizes)]
+            waiting = [one for one in leaders if one is not None and one.events is None]
+            if not waiting:
+                return
+            self._confirm(waiting)
+
+    def _open(self) -> tuple[Size, ...]:
+        """Sizes on which a layout that was not answered might take the decision."""
+        return tuple(size for size in self.sizes if self._better(size) > TIE)
+
+    def _better(self, size: Size) -> float:
+        """By which share a layout of a size that was not answered might be better than the pick; 1
+        where there is no pick."""
+        if size.bound_ns == inf:
+            return 0.0
+        goal, pick, kpis = self.asked.goal, self.pick, self._at_best(size)
+        if not goal.met(kpis):
+            return 0.0
+        return 1.0 if pick is None else 1 - goal.worth(kpis)[0] / self._worth(pick)[0]
+
+    def _at_best(self, size: Size) -> Kpis:
+        """Days and cost of the best layout of a size that was not answered, were its bound its
+        step. A GPU-hour costs what it costs the cheapest that was answered."""
+        scenario = self.asked.scenario
+        days = size.bound_ns / 1e9 * scenario.train.tokens / scenario.train.global_batch / DAY
+        hours = 24 * days * size.nodes * scenario.cluster.node.gpus
+        known = [one.best.kpis for one in self._fitting]
+        prices = [(one["cost_usd"] or 0.0) / (one["gpu_hours"] or inf) for one in known]
+        cost = None if scenario.cost is None else hours * min(prices, default=0.0)
+        return {"days": days, "gpu_hours": hours, "cost_usd": cost}
+
+    def _widen(self, sizes: Sequence[Size]) -> None:
+        """Let twice as many layouts of sizes be answered."""
+        asked, most = self.asked, 2 * max(size.most for size in sizes)
+        function = partial(extend_size, asked.space, asked.goal, most)
+        known = [(size.nodes, size.space) for size in sizes]
+        for place, result in play(function, known, pool=self.executor):
+            size = sizes[place]
+            size.most = most
+            if isinstance(result, Died):
+                size.failed.append(result.reason)
+            else:
+                size.space = result
+
+    def answer(self, sizes: Sequence[Size]) -> None:
+        """Answer layouts by the fast path, size by size, while bounds are below the best."""
+        asked = self.asked
+        sent: list[tuple[Size, Candidate]] = []
+
+        def tasks() -> Iterator[SweepPoint]:
+            base = document(asked.scenario)
+            while True:
+                before = len(sent)
+                for size in sizes:
+                    if (candidate := size.next()) is not None:
+                        sent.append((size, candidate))
+                        yield SweepPoint(base, candidate.layout.overrides(asked.scenario))
+                if len(sent) == before:
+                    return
+
+        for place, outcome in _answers(asked, tasks(), self.executor):
+            size, candidate = sent[place]
+            size.played += 1
+            if outcome.status == "fits":
+                size.fitting.append(Answered(candidate.layout, candidate.least_ns, outcome))
+            elif outcome.status == "failed":
+                size.failed.append(outcome.reason)
+            else:
+                size.unfit += 1
+            asked.tell("estimating layouts", sum(one.played for one in self.sizes), len(sent))
+
+
+def _judged(
+    asked: SearchRequest, goal: Goal, nodes: Sequence[int], executor: Executor
+) -> dict[int, JudgedSpace]:
+    """Sizes, judged, those of one worker together."""
     count = min(executor.places, len(nodes))
     groups = [nodes[first::count] for first in range(count)]
-    function = partial(judge_sizes, asked.space, asked.goal, asked.most)
+    function = partial(judge_sizes, asked.space, goal, asked.most)
     found: dict[int, JudgedSpace] = {}
     asked.tell("judging layouts", 0, len(nodes))
     for place, result in play(function, groups, pool=executor):
@@ -280,43 +539,27 @@ def judge_sizes(
     space: Space, goal: Goal, most: int, nodes: Sequence[int]
 ) -> dict[int, JudgedSpace]:
     """All layouts of some sizes of the cluster, judged; of the candidates those with the least
-    bounds (`Judge.best`). What the sizes share is worked out once."""
+    bounds (`Judge.shortlist`). What the sizes share is worked out once."""
     slowest = goal.slowest_ns(space.scenario)
     judge, judged = Judge(space, slowest_ns=slowest), dict[int, JudgedSpace]()
     for size in nodes:
         judge.space, judge.found = replace(space, nodes=(size,)), JudgedSpace()
         for _ in judge.all():
             pass
-        judge.found.candidates = judge.best(most)
+        judge.shortlist(most)
         judged[size] = judge.found
     return judged
 
 
-def _play(asked: SearchRequest, sizes: Sequence[Size], executor: Executor) -> None:
-    """Answer layouts by the fast path, size by size in turn, until no bound is below the best."""
-    sent: list[tuple[Size, Candidate]] = []
-
-    def tasks() -> Iterator[SweepPoint]:
-        base = document(asked.scenario)
-        while True:
-            before = len(sent)
-            for size in sizes:
-                if (candidate := size.next(asked.most)) is not None:
-                    sent.append((size, candidate))
-                    yield SweepPoint(base, candidate.layout.overrides(asked.scenario))
-            if len(sent) == before:
-                return
-
-    for place, outcome in _answers(asked, tasks(), executor):
-        size, candidate = sent[place]
-        size.played += 1
-        if outcome.status == "fits":
-            size.fitting.append(Answered(candidate.layout, candidate.least_ns, outcome))
-        elif outcome.status == "failed":
-            size.failed.append(outcome.reason)
-        else:
-            size.unfit += 1
-        asked.tell("playing layouts, fast path", sum(one.played for one in sizes), len(sent))
+def extend_size(
+    space: Space, goal: Goal, most: int, judged: tuple[int, JudgedSpace]
+) -> JudgedSpace:
+    """A size with more of its layouts listed."""
+    nodes, found = judged
+    slowest = goal.slowest_ns(space.scenario)
+    judge = Judge(replace(space, nodes=(nodes,)), slowest_ns=slowest, found=found)
+    judge.extend(most)
+    return found
 
 
 def _answers(
@@ -329,47 +572,8 @@ def _answers(
         yield place, failed(result.reason) if isinstance(result, Died) else result
 
 
-def _confirm(asked: SearchRequest, sizes: Sequence[Size], executor: Executor) -> Answered | None:
-    """Play the leaders by events, until each size's leader is confirmed and nothing left by the
-    fast path is before it; then the best that meets the goal."""
-    done = 0
-    while True:
-        waiting = [
-            (size, leader)
-            for size in _in_question(sizes)
-            if (leader := size.leader) is not None
-            and leader.events is None
-            and sum(one.events is not None for one in size.fitting) < MOST_CONFIRMED
-        ]
-        if not waiting:
-            break
-        asked.tell("confirming leaders by events", done, done + len(waiting))
-        base = document(asked.scenario)
-        points = (
-            SweepPoint(base, leader.layout.overrides(asked.scenario), "events")
-            for _, leader in waiting
-        )
-        for place, outcome in _answers(asked, points, executor):
-            size, leader = waiting[place]
-            size.fitting.remove(leader)
-            if outcome.status == "fits":
-                size.fitting.append(replace(leader, events=outcome))
-            else:
-                size.failed.append(outcome.reason)
-            done += 1
-            asked.tell("confirming leaders by events", done, done + len(waiting))
-    return _best(asked.goal, sizes)
-
-
 def _in_question(sizes: Sequence[Size]) -> Sequence[Size]:
     """Sizes whose leader may be on the frontier, on which the pick is."""
     leaders = [(size, leader) for size in sizes if (leader := size.leader)]
     figures = {n: days_and_money(one.best.kpis) for n, (_, one) in enumerate(leaders)}
     return [leaders[n][0] for n in frontier(figures)]
-
-
-def _best(goal: Goal, sizes: Sequence[Size]) -> Answered | None:
-    """Of all leaders the best that meets the goal."""
-    leaders = [leader for size in sizes if (leader := size.leader)]
-    meeting = [one for one in leaders if goal.met(one.best.kpis)]
-    return min(meeting, key=lambda one: goal.worth(one.best.kpis), default=None)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import table
 from twin.loading.tree import hint
+from twin.planning.launched import launched_memory, launched_schedule
 from twin.planning.mesh import divisors, next_to
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
@@ -21,6 +22,7 @@ from twin.schedules.base import Schedule
 from twin.spec.cluster import MOST_GPUS
 from twin.spec.memory import MemorySpec
 from twin.spec.model import LatentAttention
+from twin.spec.software import RunsSpec
 
 SHORT: Final = table(__name__, "SHORT")
 """Degrees by the letters that trainers write."""
@@ -214,11 +216,12 @@ AXES: Final = (*DEGREES, "schedule")
 """Axes of a space that a planner may set, as fields of `parallel`; beside them `memory`."""
 
 
-def space(scenario: Scenario, nodes: Sequence[int]) -> Space:
+def space(scenario: Scenario, nodes: Sequence[int], *, any_stack: bool = False) -> Space:
     """The space around a scenario: every degree that could cut its model, the schedules that can
     run it, and memory policies from keeping all to sending activations to the host. What the
-    scenario has is always part of it."""
+    scenario has is part of it as far as its software can run that; with `any_stack` all is."""
     own = layout_of(scenario)
+    runs = None if any_stack or scenario.software is None else scenario.software.runs
     model, node = scenario.model, scenario.cluster.node
     inside = _powers(node.gpus)
     long = scenario.train.sequence > MOST_CONTEXT_ALONE
@@ -233,8 +236,8 @@ def space(scenario: Scenario, nodes: Sequence[int]) -> Space:
         expert_tensor=(own.expert_tensor,),
         zero=(),
         micro_batch=_with(MICRO_BATCHES, own.micro_batch),
-        schedule=_schedules(scenario),
-        memory=_policies(scenario),
+        schedule=_schedules(scenario, runs),
+        memory=_policies(scenario, runs),
     )
 
 
@@ -288,20 +291,26 @@ def _runs(schedule: Schedule, virtual: int) -> bool:
     return all(one.field != "parallel.virtual" for one in schedule.problems(2, virtual, 8))
 
 
-def _schedules(scenario: Scenario) -> tuple[Schedule, ...]:
-    """1F1B, interleaved, ZB-H1; with experts also those that hide their all-to-all in pairs."""
+def _schedules(scenario: Scenario, runs: RunsSpec | None) -> tuple[Schedule, ...]:
+    """1F1B, interleaved, ZB-H1; with experts also those that hide their all-to-all in pairs; as
+    far as the software runs them."""
     pairs = {"kind": "interleaved_1f1b", "extra_warmup": 1, "overlap_all_to_all": True}
     written: list[dict[str, Any]] = [{"kind": k} for k in ("1f1b", "interleaved_1f1b", "zb_h1")]
     if scenario.model.moe is not None:
         written += [pairs, pairs | {"defer_weight_grad": True}, {"kind": "dualpipe"}]
     found = [SCHEDULES[one["kind"]].model_validate(one) for one in written]
     own = scenario.parallel.schedule
-    return (own, *(one for one in found if one != own))
+    return tuple(
+        one
+        for one in (own, *(one for one in found if one != own))
+        if runs is None or launched_schedule(one, 1, runs) == one
+    )
 
 
-def _policies(scenario: Scenario) -> tuple[MemorySpec, ...]:
+def _policies(scenario: Scenario, runs: RunsSpec | None) -> tuple[MemorySpec, ...]:
     """The scenario's own policy, and from keeping all, over light recomputation, FP8 and the host,
-    to computing all again; each with the same optimizer states on the host."""
+    to computing all again; each with the same optimizer states on the host. What the
+    software cannot do is left out."""
     own, model = scenario.memory, scenario.model
     latent = ("mla_up",) if isinstance(model.attention, LatentAttention) else ()
     light = ("norms", "swiglu", *latent) if model.ffn.kind == "swiglu" else ("norms",)
@@ -320,7 +329,8 @@ def _policies(scenario: Scenario) -> tuple[MemorySpec, ...]:
         )
         for again, stored, sent in kept
     ]
-    return tuple(dict.fromkeys((own, *others)))
+    found = (own, *others)
+    return tuple(dict.fromkeys(launched_memory(one, runs) if runs else one for one in found))
 
 
 DAY: Final = 86400.0
@@ -349,6 +359,11 @@ class Goal:
         days, usd = kpis["days"], kpis["cost_usd"]
         in_time = self.days is None or (days is not None and days <= self.days)
         return in_time and (self.usd is None or (usd is not None and usd <= self.usd))
+
+    def excess(self, kpis: Kpis) -> float:
+        """By which share a run is beyond what is asked for; negative where it meets it."""
+        asked = ((kpis["days"], self.days), (kpis["cost_usd"], self.usd))
+        return max(((at or 0.0) / most - 1 for at, most in asked if most is not None), default=-1.0)
 
     def worth(self, kpis: Kpis) -> tuple[float, float]:
         """Less is better: the cost where a deadline is set, else the days; the other among

@@ -32,7 +32,9 @@ from twin.loading import scenario_hash
 from twin.planning.types import Plan
 from twin.reports.breakdown import mean
 from twin.reports.head import UNTIMED
-from twin.reports.kpis import goodput_of, kpis
+from twin.reports.interval import circumstances
+from twin.reports.kpi_intervals import intervals
+from twin.reports.kpis import goodput_of, kpis, with_spans
 from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 
@@ -62,6 +64,10 @@ class PointOutcome:
     """The nearest fix of what is impossible."""
     kpis: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
     """As `twin.reports.kpis` gives them; empty where nothing was played."""
+    intervals: Mapping[str, tuple[float, float] | None] = field(
+        default_factory=dict[str, tuple[float, float] | None]
+    )
+    """80 % intervals of the key figures of a step by events."""
     step_ns: int | None = None
     headroom_bytes: float | None = None
     """What the fullest GPU has left; negative where it has too little."""
@@ -200,8 +206,12 @@ def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
     program = kind.lower(plan, "group" if found.fidelity == "group" else "folded")
     trace = kind.simulate(program, Tools("fast" if fast else "events"))
     simulated = None if fast else goodput_of(plan, trace.step_ns)
-    figures = kpis(plan, trace.step_ns, mean(trace.breakdown_ns), simulated)
-    if fast and plan.scenario.goodput is not None:
+    spent = mean(trace.breakdown_ns)
+    figures = kpis(plan, trace.step_ns, spent, simulated)
+    if not fast:
+        spans = with_spans(intervals(circumstances(plan, spent), figures)[0], figures, simulated)
+        return replace(found, kpis=figures, intervals=spans, step_ns=trace.step_ns)
+    if plan.scenario.goodput is not None:
         figures |= _with_failures(plan, figures)
     return replace(found, kpis=figures, step_ns=trace.step_ns)
 

@@ -18,8 +18,6 @@ from twin import units
 from twin.answers.nearest import document, replaced
 from twin.errors import Origin, Problem, TwinError, UsageError
 from twin.explore.search.candidates import Contender, Decision
-from twin.explore.search.recommend import Recommendation
-from twin.explore.search.scale import Scaling
 from twin.explore.search.space import (
     AXES,
     DAY,
@@ -372,50 +370,3 @@ def distinct(spots: Sequence[FoundLayout]) -> tuple[FoundLayout, ...]:
     """Spots under names that differ, those that cannot run last."""
     order: tuple[Status, ...] = ("fits", "does_not_fit", "impossible", "failed")
     return tuple(_named(sorted(spots, key=lambda one: order.index(one.status))))
-
-
-def search_sentences(found: Recommendation) -> tuple[str, ...]:
-    """What is recommended, and how it was found."""
-    goal, scenario = found.asked.goal, found.asked.scenario
-    said = (
-        f"{found.examined:,} layouts examined, {sum(found.pruned.values()):,} pruned, "
-        f"{found.evaluated:,} estimated, {found.confirmed:,} simulated."
-    )
-    leaders = [leader for size in found.sizes if (leader := size.leader)]
-    shown = found.pick or min(leaders, key=lambda one: one.step_ns, default=None)
-    if shown is None:
-        return (f"Asked for {goal.words}: no layout of these sizes fits.", said)
-    gpus = shown.layout.nodes * scenario.cluster.node.gpus
-    best = in_words(gpus, shown.layout.words, shown.best.kpis)
-    if found.pick is None:
-        return (f"Asked for {goal.words}: nothing that fits meets it. The nearest: {best}", said)
-    doubt = max((size.doubt for size in found.sizes), default=0.0)
-    left = sum(size.left for size in found.sizes)
-    rest = (
-        f"{left:,} layouts skipped; none can be more than {100 * doubt:.0f} % faster than the best "
-        "of its size."
-        if left
-        else "No other layout can be faster."
-    )
-    return (f"Recommended for {goal.words}: {best}", said, rest)
-
-
-def in_words(gpus: int, layout: str, kpis: Mapping[str, float | None]) -> str:
-    """A layout and its figures in one line."""
-    days, cost, step = (show(kpis[key], UNITS[key]) for key in ("days", "cost_usd", "step_seconds"))
-    paid = "cost unknown" if kpis["cost_usd"] is None else cost
-    return f"{gpus:,} GPUs, {layout}: {days}, {paid}, a step of {step}; without failures."
-
-
-def scaling_sentence(found: Scaling) -> str:
-    """What sizes of the cluster bring one layout."""
-    fits = sum(one.status == "fits" for _, one in found.rows)
-    said = f"One layout on {len(found.rows)} sizes, of which {fits} fit"
-    if found.goal == Goal():
-        return f"{said}."
-    if found.pick is None:
-        return f"{said}: none is {found.goal.words}."
-    nodes, one = found.rows[found.pick]
-    gpus = nodes * found.scenario.cluster.node.gpus
-    best = in_words(gpus, layout_of(found.scenario).words, one.kpis)
-    return f"{said}. For {found.goal.words}: {best}"

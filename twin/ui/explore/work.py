@@ -27,6 +27,7 @@ from twin.explore.search.space import (
     space,
 )
 from twin.explore.search.thresholds import Bar, break_even
+from twin.explore.search.wording import recommendation_sentences, scaling_sentence
 from twin.explore.sweep.grid import Grid, ScenarioSource, check_values, grid_of, read_axes
 from twin.explore.sweep.points import PointOutcome, SweepPoint, points_folder
 from twin.explore.sweep.sweep import (
@@ -49,8 +50,6 @@ from twin.ui.explore.questions import (
     SearchResult,
     SweepAsked,
     distinct,
-    scaling_sentence,
-    search_sentences,
     spots_of,
     unfit_spot,
 )
@@ -63,8 +62,8 @@ _AROUND: Final = 24
 """Layouts beside the pick that are asked why they are not better."""
 _SHARES: Final = (
     ("judging", 0.0, 0.25),
-    ("playing", 0.25, 0.75),
-    ("confirming", 0.75, 0.95),
+    ("estimating", 0.25, 0.75),
+    ("simulating", 0.75, 0.95),
 )
 """How much of a search each part of it is, roughly."""
 
@@ -166,7 +165,7 @@ def _search(scenario: Scenario, asked: SearchAsked, note: Note) -> SearchResult:
     ]
     return SearchResult(
         distinct([*spots_of(decided), *beside]),
-        search_sentences(found),
+        tuple(recommendation_sentences(found)),
         tuple((count, _code(reason), words(reason)) for reason, count in found.pruned.items()),
         found.to_json(),
         decided,
@@ -181,8 +180,7 @@ def _code(reason: str) -> str:
 def _around(found: Recommendation, folder: Path) -> Iterator[tuple[ParallelLayout, PointOutcome]]:
     """Layouts one change away from what is recommended, or from the fastest, answered whether they
     fit or not: a sample of what cannot run, with its reasons."""
-    leaders = [leader for size in found.sizes if (leader := size.leader)]
-    middle = found.pick or min(leaders, key=lambda one: one.step_ns, default=None)
+    middle = found.pick or found.nearest
     if middle is None:
         return
     layouts = list(_changed(middle.layout, found.asked.space))[:_AROUND]
