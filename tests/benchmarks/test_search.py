@@ -13,7 +13,8 @@ import pytest
 import twin
 from twin.answers.executors import PoolChoice
 from twin.explore.search.judge import Judge
-from twin.explore.search.recommend import SearchRequest, recommend
+from twin.explore.search.recommend import recommend
+from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.space import Goal, nodes_of, space
 
 pytestmark = pytest.mark.benchmark

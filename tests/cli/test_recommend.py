@@ -7,7 +7,7 @@ import json
 from tests.cli.conftest import Command
 from tests.explore.search.conftest import SMALL
 from twin.cli.verbs import verbs
-from twin.explore.search.recommend import MOST_PLAYED
+from twin.explore.search.recommendation import MOST_PLAYED
 
 
 def test_the_verb_says_it_in_words_and_ends_with_a_code(twin_command: Command) -> None:

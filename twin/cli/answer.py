@@ -23,8 +23,8 @@ from twin.cli.output import (
     Output,
     complain,
 )
-from twin.explore.search.recommend import Progress as SearchProgress
-from twin.explore.search.recommend import Told as SearchTold
+from twin.explore.search.recommendation import Progress as SearchProgress
+from twin.explore.search.recommendation import Told as SearchTold
 from twin.explore.sweep.sweep import SweepProgress, Told
 from twin.kinds.base import Check, Fidelity, Verb, kind_named, kind_of
 from twin.loading import load_any

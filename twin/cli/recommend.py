@@ -23,8 +23,8 @@ from twin.cli.output import (
 from twin.cli.sweep import BUG, IMPOSSIBLE, pool_choice
 from twin.errors import Origin, Problem, UsageError
 from twin.explore.search.candidates import Decision, contest, fixed_contest
-from twin.explore.search.recommend import PATIENCE, Recommendation, SearchRequest
 from twin.explore.search.recommend import recommend as search
+from twin.explore.search.recommendation import PATIENCE, Recommendation, SearchRequest
 from twin.explore.search.scale import Scaling, Sizes, scale
 from twin.explore.search.space import DAY, Goal, Space, narrowed, nodes_of, space
 from twin.explore.search.thresholds import BreakEven, break_even

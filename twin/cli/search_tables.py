@@ -7,7 +7,7 @@ from typing import Final
 from twin.explore.search.candidates import MOST, REACH, TIE, Contender, Decision
 from twin.explore.search.judge import words
 from twin.explore.search.levers import Lever
-from twin.explore.search.recommend import Recommendation, Size
+from twin.explore.search.recommendation import Recommendation, Size
 from twin.explore.search.scale import Scaling
 from twin.explore.search.thresholds import Bar, BreakEven, Flip, Threshold
 from twin.explore.search.wording import (

@@ -11,7 +11,8 @@ from twin.answers.nearest import document, replaced
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError, UsageError
 from twin.explore.search.judge import Judge
-from twin.explore.search.recommend import TIE, SearchRequest, recommend
+from twin.explore.search.recommend import TIE, recommend
+from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.space import DAY, Goal, layout_of, narrowed, nodes_of, only, space
 from twin.planning import plan
 

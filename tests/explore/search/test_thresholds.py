@@ -27,7 +27,8 @@ from twin.explore.search.candidates import (
     fixed_contest,
 )
 from twin.explore.search.levers import Lever, NoLever, levers
-from twin.explore.search.recommend import SearchRequest, recommend
+from twin.explore.search.recommend import recommend
+from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.scale import Sizes, scale
 from twin.explore.search.space import Goal, narrowed, space
 from twin.explore.search.thresholds import BreakEven, find_flips, tornado

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced, value_at, written
-from twin.explore.search.recommend import TIE, Answered, Recommendation, Size, Told
+from twin.explore.search.recommend import TIE
+from twin.explore.search.recommendation import Answered, Recommendation, Size, Told
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import Goal, Kpis, layout_of, schedule_words
 from twin.explore.sweep.points import PointOutcome, SweepPoint

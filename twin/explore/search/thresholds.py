@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 from twin.answers.nearest import Document, document
 from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
 from twin.explore.search.levers import Lever, NoLever, levers
-from twin.explore.search.recommend import Progress
+from twin.explore.search.recommendation import Progress
 from twin.explore.search.space import Kpis
 from twin.explore.study.influence import Ends, Influence, influence
 from twin.explore.sweep.points import PointOutcome, SweepPoint

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from twin.answers.nearest import written
-from twin.explore.search.recommend import Answered, Recommendation
+from twin.explore.search.recommendation import Answered, Recommendation
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import Goal, layout_of
 from twin.explore.sweep.points import PointOutcome

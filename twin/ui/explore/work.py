@@ -15,7 +15,8 @@ from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document
 from twin.explore.search.candidates import Decision, contest, fixed_contest
 from twin.explore.search.judge import words
-from twin.explore.search.recommend import Progress, Recommendation, SearchRequest, recommend
+from twin.explore.search.recommend import recommend
+from twin.explore.search.recommendation import Progress, Recommendation, SearchRequest
 from twin.explore.search.scale import Scaling, Sizes, scale
 from twin.explore.search.space import (
     Goal,
