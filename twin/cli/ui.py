@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,10 +16,15 @@ from twin.loading.files import find_scenario, shipped_folder
 
 VERSION = 1
 """Version of the JSON document."""
+LOCAL = "localhost"
+"""Where only this machine reaches the app."""
 
 
-def ui(*, scenario: str | None, measured: Path | None, port: int, output: Output) -> int | None:
-    """Open the app, on a scenario that is checked first."""
+def ui(
+    *, scenario: str | None, measured: Path | None, port: int, host: str, output: Output
+) -> int | None:
+    """Open the app, on a scenario that is checked first. The app takes the place of this process,
+    so that what ends the one ends the other."""
 
     if find_spec("streamlit") is None or find_spec("plotly") is None:
         hint = "pip install 'twin[ui]', or `make app` in a checkout"
@@ -29,14 +34,18 @@ def ui(*, scenario: str | None, measured: Path | None, port: int, output: Output
     # By its path: a find of the module would import the room, and streamlit with it.
     router = Path(__file__).parents[1] / "ui" / "router.py"
     words = [sys.executable, "-m", "streamlit", "run", str(router), "--server.port", str(port)]
+    words += ["--server.address", host, "--browser.serverAddress", host]
     opened = [_checked(scenario)] if scenario is not None else []
     opened += [_real(measured)] if measured is not None else []
     words += ["--", *opened] if opened else []
     if output.json:
-        output.document({"version": VERSION, "command": words, "url": f"http://localhost:{port}"})
+        output.document({"version": VERSION, "command": words, "url": f"http://{host}:{port}"})
         return 0
-    output.message(f"The app opens at http://localhost:{port}; Ctrl-C ends it.")
-    return subprocess.call(words)
+    output.message(f"The app opens at http://{host}:{port}; Ctrl-C ends it.")
+    if host != LOCAL:
+        output.message("Whoever reaches this address can use it: the app has no login.")
+    sys.stdout.flush()
+    os.execv(words[0], words)
 
 
 def _real(folder: Path) -> str:
