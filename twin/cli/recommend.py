@@ -48,7 +48,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     axis: list[str],
     sets: list[str],
     stack: str | None,
-    time: str | None,
+    patience: str | None,
     path: Path | None,
     force: bool,
     most: int,
@@ -61,7 +61,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     """How many GPUs, and which layout?"""
 
     goal = _goal(target, budget, fastest=max_throughput)
-    seconds = quantity("--time", time, "seconds") if time else PATIENCE
+    seconds = quantity("--patience", patience, "seconds") if patience else PATIENCE
     if path is not None:
         require_writable(path, force=force)
     pool = pool_choice(jobs, cluster)

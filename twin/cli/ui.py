@@ -45,7 +45,7 @@ def ui(
     if host != LOCAL:
         output.message("Whoever reaches this address can use it: the app has no login.")
     sys.stdout.flush()
-    os.execv(words[0], words)
+    return os.execv(words[0], words)
 
 
 def _real(folder: Path) -> str:
