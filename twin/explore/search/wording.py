@@ -42,9 +42,9 @@ def proof(found: Recommendation) -> str:
     if not found.open:
         return "No other layout of the space can be better." if found.pick else "This is proven."
     if found.pick is None:
-        return f"{found.open:,} layouts are open, one of which might meet it: allow more `--patience`."
+        return f"{found.open:,} layouts are open, one of which might meet it. Give it more time."
     share = f"{100 * found.at_most_better:.0f} %"
-    return f"{found.open:,} layouts are open, at most {share} better: allow more `--patience`."
+    return f"{found.open:,} layouts are open, at most {share} better. Give it more time."
 
 
 def _why_no_pick(found: Recommendation) -> str:
