@@ -89,6 +89,13 @@ def test_room_is_for_whole_sequences_only() -> None:
     assert room(made("kimi-k2", gpus=16)).slots(8192) == 0  # 78 GB of weights
 
 
+def test_an_engine_with_a_share_of_its_devices_has_that_less_weights_and_a_pass() -> None:
+    whole, share = (room(made("kimi-k2", node="h200-8gpu", memory=one)) for one in (1.0, 0.8))
+    assert share.cache == pytest.approx(0.8 * share.capacity - share.weights - share.passes)
+    nearly = room(made("kimi-k2", node="h200-8gpu", memory=0.999))
+    assert nearly == whole  # the device itself keeps more than the rest
+
+
 def test_a_long_context_is_bound_by_the_cache_that_is_read() -> None:
     """One million tokens of cache at 0.85 of 3.35 TB/s."""
     step = decode_pass(made("kimi-k2"), 8, 125_000.0)

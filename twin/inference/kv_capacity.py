@@ -20,7 +20,8 @@ from twin.spec.model import GroupedAttention, LatentAttention
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
     """Bytes of one GPU of an engine: `capacity` less `reserve` is for weights, the tensors of a
-    pass, and the cache, of which each token takes `per_token`."""
+    pass, and the cache, of which each token takes `per_token`. `reserve` is what the device keeps,
+    or all beyond the engine's own share."""
 
     capacity: float
     reserve: float
@@ -68,7 +69,9 @@ def room(engine: Engine) -> KvCapacity:
     ops = (item for layer in between for item in layer.items if isinstance(item, Op))
     return KvCapacity(
         capacity=gpu.memory,
-        reserve=sum(entry.bytes for entry in gpu.reserve),
+        reserve=max(
+            sum(entry.bytes for entry in gpu.reserve), (1.0 - engine.spec.memory) * gpu.memory
+        ),
         weights=sum(n * _weights(engine, own[kind]) for kind, n in Counter(order).items()),
         passes=2.0 * max(op.output for op in ops),
         per_token=cached_bytes(engine),

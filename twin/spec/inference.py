@@ -40,6 +40,9 @@ class EngineSpec(Spec):
     """most sequences of one group at a time; null: as many as memory has room for"""
     chunk: Annotated[Tokens, Field(le=10**7)] = 16_384
     """tokens of prompts in one pass of one group"""
+    memory: Share = 1.0
+    """share of each device that the engine takes, for weights, a pass and caches together (vLLM's
+    `gpu_memory_utilization`); what the device reserves lies in the rest"""
     calibration: CalibrationSpec | None = None
     """how close its kernels come to the roofline; null: those of `software` on this GPU, else as
     those that train"""

@@ -72,13 +72,13 @@ def test_a_slow_way_to_the_host_is_only_that_way() -> None:
 
 
 def test_a_reference_in_the_host_is_swapped_for_its_pass_alone() -> None:
-    """Out at 1 GB/s, and in twice by the link, for the two passes of a KL penalty."""
+    """Out once and in twice, through pinned memory, which a slow way of states does not slow."""
     sets = ("rl.iteration.scores=2", "rl.iteration.unload=1GB/s")
     plan = planned(*sets, "rl.iteration.swap_reference=true")
     size = max(stage.categories["parameters"] for stage in plan.trainer.memory.stages)
     before = played(*sets).rounds[0]
     after = played(*sets, "rl.iteration.swap_reference=true").rounds[0]
-    took = round(size) + 2 * copy_ns(plan.trainer.scenario.cluster, size)
+    took = 3 * copy_ns(plan.trainer.scenario.cluster, size)
     assert after.parts_ns["swap"] == after.length_ns - before.length_ns == took > 0
     assert after.idle_ns["switch"] - before.idle_ns["switch"] == plan.gpus * took
     assert planned("rl.iteration.swap_reference=true").swap_ns == 0

@@ -30,9 +30,7 @@ from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.simulate import simulate
 from twin.loading import load_part
 from twin.scenario import Scenario
-from twin.spec.cluster import NodeSpec
 from twin.spec.iteration import Mode
-from twin.units import format_quantity
 
 SECONDS: Final = "iteration_seconds"
 PHASES: Final = {
@@ -151,7 +149,6 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
     if not isinstance(model, str):
         raise Unreadable("the catalog has no such model")
     tree, changed = _cluster(row, asked)
-    node = load_part("nodes", tree["node"]).spec
     longest, written = _written(row, recipe)
     whole = recipe.prompt + longest
     tokens = max(recipe.micro_tokens or whole, whole)
@@ -172,7 +169,7 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
             "precision": row.precision,
         },
         "calibration": _profile(recipe, gpu),
-        "rl": _rl(row, asked, recipe, (written, node)),
+        "rl": _rl(row, asked, recipe, written),
     }
     habits = over({"memory": {}}, recipe.scenario)
     if recipe.part:
@@ -259,8 +256,7 @@ def uncut(mean: float, sigma: float, longest: float) -> float:
     return round(exp(low), 3)
 
 
-def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, NodeSpec]) -> Tree:
-    written, node = of
+def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, written: Tree) -> Tree:
     requests = count(row.metrics, "rollout_batch") or recipe.requests
     batch = count(row.metrics, "train_batch") or recipe.train_batch
     ranks = _degrees(str(row.layout.get("generation_tp_pp", "")))
@@ -269,9 +265,6 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
         raise Unreadable("the row does not say requests, batch and engines")
     begun = round(requests / recipe.kept * (1.0 + asked.stale))
     colocated = asked.mode == "colocated"
-    # What the device reserves lies outside of the share that engines take.
-    reserve = sum(entry.bytes for entry in node.gpu.reserve)
-    kept = format_quantity(max(0, round(recipe.unused * node.gpu.memory - reserve)), "bytes")
     weights = {"precision": row.precision, "replica": {"gpus": tensor}}
     each = (row.gpus or 0) // _nodes(row, asked)
     rollout: Tree = {
@@ -281,6 +274,7 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
             "precision": row.precision,
             "experts": "cut",
             "eager": recipe.eager,
+            "memory": recipe.memory,
             "software": recipe.serving,
             "two_batches": False,
             "batch": recipe.batch,
@@ -303,7 +297,6 @@ def _rl(row: PublishedRow, asked: RowIteration, recipe: Recipe, of: tuple[Tree, 
         "stream": recipe.stream if asked.mode == "disaggregated" else 1,
         "kept": recipe.kept,
         "prepare": recipe.prepare,
-        "asleep": kept if colocated else "0B",
         "backup": recipe.backup,
         "update": {**weights, "free_memory": "8GiB", **recipe.update},
     }

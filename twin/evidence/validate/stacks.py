@@ -307,8 +307,8 @@ class Recipe(BaseModel):
     """Tokens written, where a row says none."""
     batch: int
     """Sequences of an engine at a time."""
-    unused: float
-    """Share of a device that colocated engines leave alone."""
+    memory: float
+    """Share of a device that engines take."""
     scores: int
     """Passes forward before training."""
     swap_reference: bool = False

@@ -62,7 +62,7 @@ def _plan(scenario: Scenario) -> IterationPlan:
         update=update,
         switch=switch(trainer, spec.unload) if spec.offload else Switch(0.0, 0, 0),
         backup_ns=copy_ns(scenario.cluster, own.weights) if spec.backup and colocated else 0,
-        swap_ns=swap_ns(trainer, spec.unload) if spec.swap_reference and spec.scores > 1 else 0,
+        swap_ns=swap_ns(trainer) if spec.swap_reference and spec.scores > 1 else 0,
         handing_ns=0
         if colocated or spec.update.source == "device"
         else copy_ns(scenario.cluster, update.payload / trainer.scenario.cluster.gpus),

@@ -152,12 +152,11 @@ def switch(trainer: Plan, slowest: float | None = None) -> Switch:
     return Switch(size, there, max(there, round(1e9 * size / slowest)) if slowest else there)
 
 
-def swap_ns(trainer: Plan, slowest: float | None = None) -> int:
-    """Nanoseconds of weights to the host, at `slowest` bytes per second at most, and of two sets of
-    weights from there."""
+def swap_ns(trainer: Plan) -> int:
+    """Nanoseconds of weights to the host, of the reference's from there, and of the first again:
+    all through pinned memory, which PyTorch allocates for asynchronous copies to the host."""
     size = max(stage.categories[KEPT] for stage in trainer.memory.stages)
-    there = copy_ns(trainer.scenario.cluster, size)
-    return 2 * there + (max(there, round(1e9 * size / slowest)) if slowest else there)
+    return 3 * copy_ns(trainer.scenario.cluster, size)
 
 
 def states_of(stage: StageMemory) -> float:
