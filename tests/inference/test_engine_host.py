@@ -13,7 +13,7 @@ from twin.arch.stack import kinds
 from twin.inference.engine import Engine, Pass
 from twin.inference.host import hosted, kernels_of, sequence_seconds
 from twin.inference.kv_capacity import room
-from twin.inference.seconds import decode_items, decode_pass
+from twin.inference.seconds import decode_items, decode_pass, exchanged
 from twin.loading import load_part
 from twin.spec.serving import ServingSpec
 
@@ -21,7 +21,7 @@ from twin.spec.serving import ServingSpec
 def served(model: str = "llama3-8b", software: str = "vllm-v1", **changes: Any) -> Engine:
     """An engine of the model under a framework, some of whose numbers are changed."""
     own = load_part("serving", software).spec
-    keys = ("gpus", "tensor", "experts", "eager")
+    keys = ("node", "gpus", "tensor", "experts", "eager")
     sizes = {key: changes.pop(key) for key in keys if key in changes}
     more = {"gpus": 1, "two_batches": False, **sizes}
     changed = {**own.model_dump(mode="json"), **changes}
@@ -118,6 +118,45 @@ def test_single_operations_of_latent_attention_are_launched_without_graphs_alone
     none = kernels(eager=True, latent_kernels=0)
     assert kernels(eager=True, latent_kernels=14) - none == 14 * 61
     assert kernels(latent_kernels=14) == none
+
+
+def test_every_pass_goes_to_each_further_node_and_back() -> None:
+    sizes: dict[str, Any] = {"experts": "cut", "sequence": "0s"}
+    for gpus, further in ((8, 0), (16, 1), (32, 3)):
+        near, far = (
+            served("deepseek-v3", gpus=gpus, tensor=gpus, each_node=each, **sizes)
+            for each in ("0s", "4ms")
+        )
+        longer = decode_pass(far, 8, 500.0).seconds - decode_pass(near, 8, 500.0).seconds
+        assert longer == pytest.approx(further * 4e-3)
+
+
+MEASURED: dict[int, dict[int, float]] = {
+    2: {8: 4.4, 64: 4.8, 256: 6.3, 1024: 12.5, 2048: 20.3},
+    4: {8: 4.9, 64: 5.8, 256: 11.4, 1024: 18.6, 2048: 30.5},
+    8: {8: 5.2, 64: 7.7, 256: 15.6, 1024: 20.9, 2048: 34.5},
+}
+"""Microseconds of vLLM 0.14's all-reduce in graphs on H100, by GPUs and KiB (aiconfigurator)."""
+
+
+def test_the_all_reduce_of_a_framework_is_the_measured_one() -> None:
+    errors: list[float] = []
+    for gpus, times in MEASURED.items():
+        engine = served(node="h100-8gpu", gpus=gpus, tensor=gpus)
+        for size, took in times.items():
+            item = Exchange("sum", "tensor", 1024.0 * size, "all_reduce", None)
+            errors.append(abs(1e6 * exchanged(engine, item, "decode") / took - 1))
+    assert sum(errors) / len(errors) < 0.09
+    assert max(errors) < 0.25
+
+
+def test_an_all_reduce_is_never_slower_than_the_librarys() -> None:
+    for size in (1e3, 1e6, 1e9):
+        item = Exchange("sum", "tensor", size, "all_reduce", None)
+        own, library = (served(gpus=8, tensor=8, reduce_start=s) for s in ("4.5us", "0s"))
+        assert exchanged(own, item, "decode") <= exchanged(library, item, "decode")
+        far = [served(gpus=16, tensor=16, reduce_start=s) for s in ("4.5us", "0s")]
+        assert len({exchanged(one, item, "decode") for one in far}) == 1
 
 
 def test_kernels_of_a_step_are_counted_with_collectives() -> None:

@@ -7,7 +7,7 @@ overlapped scheduler; vLLM's asynchronous scheduling). Text and log-probabilitie
 or `apart`, by a process that may fall behind and then decides. Without CUDA graphs, and for passes
 larger than the largest graph, kernels follow one another no faster than the host launches them.
 
-Left out: the broadcast of a pass to further workers, and garbage collection.
+An engine of several nodes also waits for its workers there. Left out: garbage collection.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from twin.inference.engine import Cause, Engine, Pass
 def step_seconds(engine: Engine) -> float:
     """Seconds of the host for a pass, whatever is in it."""
     own = engine.spec.software
-    beside = 0.0 if own is None else own.each_pass * engine.cluster.node.host.slowness
-    return engine.spec.step_overhead + beside
+    if own is None:
+        return engine.spec.step_overhead
+    beside = own.each_pass * engine.cluster.node.host.slowness
+    return engine.spec.step_overhead + beside + own.each_node * (engine.everyone.nodes - 1)
 
 
 def sequence_seconds(engine: Engine) -> float:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from twin.arch.kernels import ELEMENT, Matmul, linear, streaming
@@ -52,6 +52,7 @@ from twin.collectives.traffic import alone, chosen, traffic
 from twin.hardware.roofline import Price, price, slowdown
 from twin.inference.engine import Cause, Engine, Pass
 from twin.inference.host import hosted, kernels_of, sampling
+from twin.network.links import capacity
 from twin.spec.model import GroupedAttention, LatentAttention
 
 CACHED = "attention_cached"
@@ -167,7 +168,7 @@ def _layer(engine: Engine, items: Iterable[Item], of: str) -> _Half:
             causes["launches"] += cost.launch
             bound += cost.seconds * cost.sm_bound
         elif item.forward is not None:
-            seconds = _exchanged(engine, item, of)
+            seconds = exchanged(engine, item, of)
             if item.group == "expert":
                 expert += seconds
             else:
@@ -184,18 +185,32 @@ def price_of(engine: Engine, op: Op) -> Price:
     return price(op.kind, op.forward, engine.cluster.node.gpu, own)
 
 
-def _exchanged(engine: Engine, item: Exchange, of: str) -> float:
+def exchanged(engine: Engine, item: Exchange, of: str) -> float:
     """Seconds of a collective on idle links."""
     cluster, size, kind = engine.cluster, item.payload(), item.forward
     assert kind is not None, "it has a forward"
     if item.group != "expert":
-        return alone(chosen(cluster, "auto", kind, size, engine.sharers), cluster, engine.sharers)
+        library = chosen(cluster, "auto", kind, size, engine.sharers)
+        found = alone(library, cluster, engine.sharers)
+        return min(found, _reduced(engine, size)) if kind == "all_reduce" else found
     found = spread_of(engine) if of == "prefill" else None
     where = engine.everyone
     # Low-latency kernels write to all peers themselves, at once.
     plain = replace(traffic("all_to_all", size, where), peers=0)
     flow = deepep(size, found, where) if found else plain
     return alone(flow, cluster, where)
+
+
+def _reduced(engine: Engine, size: float) -> float:
+    """Seconds of an all-reduce by the framework's own kernel, which reads what other GPUs have over
+    NVLink: at once, S (n - 1) bytes; or a part of it, and then the sums of others' parts, each
+    S (n - 1) / n. Of many nodes it has none."""
+    own, ranks = engine.spec.software, engine.sharers
+    if own is None or not own.reduce_start or ranks.nodes > 1:
+        return inf
+    rate = own.reduce_share * capacity(engine.cluster, "nvlink")
+    read = size * (ranks.size - 1) / rate
+    return min(own.reduce_start + read, 2 * (own.reduce_start + read / ranks.size))
 
 
 _COUNTED_AHEAD = frozenset({"expert_counts"})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from twin.spec.base import Count, Flag, Ratio, Seconds, Spec, Whole
+from twin.spec.base import Count, Flag, Ratio, Seconds, Share, Spec, Whole
 
 
 class ServingSpec(Spec):
@@ -32,6 +32,14 @@ class ServingSpec(Spec):
     """a sequence gets room in the cache for the tokens that it has; once the cache is full, the one
     that joined last waits again, and its cache is made anew. Otherwise, and where environments
     answer, each has room for its whole length"""
+    each_node: Seconds = 0.0
+    """time of each pass for each further node of an engine: the pass on its way to workers there,
+    and their answers"""
+    reduce_start: Seconds = 0.0
+    """of an all-reduce by the framework's own kernel, inside of one NVLink domain: GPUs meet once
+    where each reads everything of all others, twice where each reduces a part; 0: it has none"""
+    reduce_share: Share = 1.0
+    """share of NVLink's rate that this kernel reaches"""
     launch: Seconds
     """one kernel that no CUDA graph launches"""
     latent_kernels: Whole = 0
@@ -48,4 +56,5 @@ class ServingSpec(Spec):
 
     def __hash__(self) -> int:
         """Of what tells stacks apart: engines are remembered by it, and a table has no hash."""
-        return hash((self.name, self.each_pass, self.sequence, self.each_output, self.launch))
+        seconds = (self.each_pass, self.sequence, self.each_output, self.each_node)
+        return hash((self.name, *seconds, self.reduce_start, self.launch))

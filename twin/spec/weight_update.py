@@ -32,6 +32,9 @@ class UpdaterSpec(Spec):
     """per bucket and rank: it reaches one rank after another, and all meet"""
     per_tensor: Seconds
     """host time of the engine per tensor that it reloads"""
+    in_place: BytesPerSecond | None = None
+    """at which trainers gather whole tensors, one by one, and hand them to engines on the same
+    devices; null: buckets are broadcast to all"""
     gather: Duration
     """gathering what tensors there are, before an update"""
     regroup: Duration

@@ -51,6 +51,19 @@ def test_the_ranks_of_an_instance_keep_the_checkpoint_once_and_copies_of_what_al
     assert replica.gpus * plan.held == pytest.approx(plan.payload + copies, rel=1e-12)
 
 
+def test_an_update_in_place_takes_no_link_and_the_trainers_rate() -> None:
+    sets = (*QUICK, *changed((), source="device"))
+    program, slower = (
+        twin.lower(planned(SMALL, *sets, f"weight_update.updater.in_place={rate}GB/s"))
+        for rate in (20, 10)
+    )
+    casts = [one for one in program.operations if one.stage == "broadcast"]
+    assert not any(one.flows or one.carried for one in casts)
+    payload = planned(SMALL, *sets).payload
+    longer = twin.simulate(slower).update_ns - twin.simulate(program).update_ns
+    assert longer == pytest.approx(payload / 20, rel=1e-6)
+
+
 @pytest.mark.parametrize("event", ["update", "recover"])
 def test_broadcasts_bring_all_of_the_checkpoint(event) -> None:
     program = twin.lower(planned(SMALL, *QUICK, *changed((), event=event)))

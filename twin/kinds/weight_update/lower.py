@@ -161,8 +161,12 @@ class _Program:
         return self.add("broadcast", bucket, seconds=seconds, after=after)
 
     def broadcast(self, bucket: Bucket, after: Iterable[int]) -> int:
-        """A bucket from its owner to all takers: into every node by NICs, and on over NVLink."""
+        """A bucket from its owner to all takers: into every node by NICs, and on over NVLink; or
+        from trainers to engines in place."""
         size, takers = bucket.bytes, self.plan.takers
+        rate = self.plan.scenario.weight_update.updater.in_place
+        if rate is not None:
+            return self.add("broadcast", bucket, seconds=size / rate, after=after)
         entered = float(size * self.plan.nodes) if self.plan.nodes > 1 else 0.0
         return self.add(
             "broadcast",
