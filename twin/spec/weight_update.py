@@ -32,6 +32,9 @@ class UpdaterSpec(Spec):
     """per bucket and rank: it reaches one rank after another, and all meet"""
     per_tensor: Seconds
     """host time of the engine per tensor that it reloads"""
+    readers: Count | None = None
+    """ranks of an instance that fetch buckets when it recovers, one after another; null: all, at
+    once"""
     in_place: BytesPerSecond | None = None
     """at which trainers gather whole tensors, one by one, and hand them to engines on the same
     devices; null: buckets are broadcast to all"""

@@ -86,7 +86,9 @@ def _bubble(row: PublishedRow, order: str, microbatches: int) -> float:
 
 SECONDS: Final = "update_seconds"
 STACK: Final = "checkpoint-engine-vllm"
-"""Of the catalog's updaters the one that all rows are played with."""
+"""Of the catalog's updaters the one that rows are played with."""
+RELEASES: Final = {"7185b55": "checkpoint-engine-vllm-0.1"}
+"""Updaters of other releases, by the commit of their row."""
 EVENTS: Final = ("update_broadcast_s", "update_p2p_s")
 """What rows of checkpoint-engine call an update and a recovery."""
 ASSUMED: Final = (
@@ -101,13 +103,15 @@ def weight_updates(row: PublishedRow) -> Iterator[RowResult]:
     reason = _outside(row)
     if reason is not None:
         raise Unreadable(reason)
-    for event in measured([row.fields], _place(row)):
+    ref = row.fields.get("source", {}).get("ref", "")
+    stack = RELEASES.get(str(ref), STACK)
+    for event in measured([row.fields], (*_place(row), f"weight_update.updater={stack}")):
         yield replace(
             blank(row, SECONDS),
             id=f"{row.id}[{event.event}]",
             predicted=predicted(event),
             measured=event.seconds,
-            stack=STACK,
+            stack=stack,
             assumed=ASSUMED,
         )
 

@@ -53,7 +53,8 @@ def plan(scenario: UpdateScenario) -> UpdatePlan:
     if found := _tight(scenario, weights, space):
         raise ScenarioError(scenario.locate(found))
     made = buckets(weights, gpus, space.bytes)
-    takers = update.replica.gpus if update.event == "recover" else gpus
+    recovers = update.event == "recover"
+    takers = update.replica.gpus if recovers else gpus
     held = held_bytes(weights, scenario)
     return UpdatePlan(
         scenario=scenario,
@@ -62,7 +63,7 @@ def plan(scenario: UpdateScenario) -> UpdatePlan:
         largest=weights.largest,
         takers=takers,
         buffers=space,
-        buckets=_brought(made, takers) if update.event == "recover" else made,
+        buckets=_brought(made, update.updater.readers or takers) if recovers else made,
         received=held if update.method == "p2p" else float(weights.payload),
         held=held,
         memory=_memory(scenario, weights, space, held),
@@ -124,10 +125,10 @@ def _tight(scenario: UpdateScenario, weights: Checkpoint, space: Buffers) -> lis
     return []
 
 
-def _brought(made: tuple[Bucket, ...], takers: int) -> tuple[Bucket, ...]:
-    """Buckets of owners elsewhere, dealt out to the ranks of one instance, which bring them."""
+def _brought(made: tuple[Bucket, ...], readers: int) -> tuple[Bucket, ...]:
+    """Buckets of owners elsewhere, dealt out to the ranks of one instance that bring them."""
     return tuple(
-        replace(bucket, owner=at % takers, round=at // takers) for at, bucket in enumerate(made)
+        replace(bucket, owner=at % readers, round=at // readers) for at, bucket in enumerate(made)
     )
 
 
