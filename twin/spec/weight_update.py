@@ -32,6 +32,9 @@ class UpdaterSpec(Spec):
     """per bucket and rank: it reaches one rank after another, and all meet"""
     per_tensor: Seconds
     """host time of the engine per tensor that it reloads"""
+    per_layer: Seconds = 0.0
+    """the same for each layer of the model, where every tensor is loaded by a call of its own,
+    which looks all parameters up"""
     readers: Count | None = None
     """ranks of an instance that fetch buckets when it recovers, one after another; null: all, at
     once"""

@@ -23,13 +23,25 @@ def test_an_update_and_a_recovery_are_the_shipped_scenarios() -> None:
     assert {one.use for one in found.values()} == {"check"}
 
 
+def test_an_update_of_engines_apart_is_bound_by_calls_per_tensor() -> None:
+    """Of Qwen2.5 7B: 339 tensors, each 40 us and 14 us for each of 28 layers."""
+    (one,) = updates(shipped("verl-paramsync-qwen2.5-math-7b-4-4"))
+    assert one.predicted == pytest.approx(339 * (40e-6 + 28 * 14e-6), rel=0.12)
+    assert (one.measured, one.stack) == (0.12, "verl-collective")
+
+
+def test_releases_of_an_updater_have_parts_of_their_own() -> None:
+    old, new = (next(iter(updates(shipped(KIMI.replace("new", r))))) for r in ("old", "new"))
+    assert (old.stack, new.stack) == ("checkpoint-engine-vllm-0.1", "checkpoint-engine-vllm")
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
         ({"system": {"gpu": "H20"}}, "how many GPUs"),
         ({"system": {"gpu": "Ascend 910C", "gpus": 32}}, "no GPU Ascend 910C"),
         ({"model": "nobody-3b"}, "no model nobody-3b"),
-        ({"parallelism": {"trainer_gpus": 16, "rollout_gpus": 16}}, "GPUs of their own"),
+        ({"parallelism": {"trainer": "FSDP", "inference": "FP8"}}, "GPUs of their own"),
         ({"metrics": {"update_s": 1.3}}, "no update or recovery"),
         ({"parallelism": {}}, "cannot be read"),
         ({"parallelism": {"inference_tp": 5}}, ""),

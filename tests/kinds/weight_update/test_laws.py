@@ -64,6 +64,16 @@ def test_an_update_in_place_takes_no_link_and_the_trainers_rate() -> None:
     assert longer == pytest.approx(payload / 20, rel=5e-3)
 
 
+def test_tensors_that_are_loaded_one_by_one_cost_calls_of_their_layers() -> None:
+    calls = "weight_update.updater.per_layer=1ms"
+    plan, spans = planned(SMALL, *QUICK), [0, 0]
+    for at, sets in enumerate(((), (calls,))):
+        program = twin.lower(planned(SMALL, *QUICK, *sets))
+        spans[at] = sum(o.duration_ns for o in program.operations if o.stage == "reload")
+    longer = 1e6 * plan.tensors * plan.scenario.model.layers
+    assert spans[1] - spans[0] == pytest.approx(longer, rel=1e-6)
+
+
 def test_one_reader_fetches_and_broadcasts_in_turn() -> None:
     """Then a recovery lasts as long as all fetches through one NIC and all broadcasts."""
     sets = (*QUICK, *changed((), event="recover"))

@@ -23,7 +23,7 @@ from typing import Any, Final
 from twin.arch.count import parameters
 from twin.arch.ops import Weights
 from twin.engine import lower, simulate
-from twin.evidence.calibrate.weight_update import measured, predicted
+from twin.evidence.calibrate.weight_update import Measured, measured, predicted
 from twin.evidence.validate.answer import (
     Answers,
     RowResult,
@@ -35,7 +35,7 @@ from twin.evidence.validate.answer import (
 from twin.evidence.validate.scenario_parts import cluster_of, known, spec_of
 from twin.evidence.validate.steps import STEP, scenario_of
 from twin.evidence.validate.steps import answers as of_step
-from twin.evidence.validate.suite import PublishedRow, Unreadable, count, number
+from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import express
 from twin.inference.engine import Engine, Pass, engine
 from twin.inference.seconds import decode_pass, prefill_pass
@@ -91,6 +91,12 @@ RELEASES: Final = {"7185b55": "checkpoint-engine-vllm-0.1"}
 """Updaters of other releases, by the commit of their row."""
 EVENTS: Final = ("update_broadcast_s", "update_p2p_s")
 """What rows of checkpoint-engine call an update and a recovery."""
+APART: Final = "update_without_checkpoint_engine_s"
+"""What rows of verl call an update of engines on GPUs of their own."""
+COLLECTIVE: Final = "verl-collective"
+"""The updater of these."""
+INSTANCE: Final = 8
+"""GPUs of an engine of theirs at most."""
 ASSUMED: Final = (
     "NICs and hosts as on the catalog's nodes",
     "gathering of metadata left out, as measured",
@@ -104,8 +110,9 @@ def weight_updates(row: PublishedRow) -> Iterator[RowResult]:
     if reason is not None:
         raise Unreadable(reason)
     ref = row.fields.get("source", {}).get("ref", "")
-    stack = RELEASES.get(str(ref), STACK)
-    for event in measured([row.fields], (*_place(row), f"weight_update.updater={stack}")):
+    stack = COLLECTIVE if _apart(row) else RELEASES.get(str(ref), STACK)
+    sets = (*_place(row), f"weight_update.updater={stack}")
+    for event in [_detached(row, sets)] if _apart(row) else measured([row.fields], sets):
         yield replace(
             blank(row, SECONDS),
             id=f"{row.id}[{event.event}]",
@@ -114,6 +121,24 @@ def weight_updates(row: PublishedRow) -> Iterator[RowResult]:
             stack=stack,
             assumed=ASSUMED,
         )
+
+
+def _apart(row: PublishedRow) -> bool:
+    """Whether trainers and engines have GPUs of their own, each told how many."""
+    return {"trainer_gpus", "rollout_gpus"} <= set(row.layout)
+
+
+def _detached(row: PublishedRow, sets: tuple[str, ...]) -> Measured:
+    """An update from a trainer's device to all engines, in one ring of all."""
+    gpus = min(INSTANCE, degree(row.layout, "rollout_gpus"))
+    more = (
+        f"model={row.model}",
+        "weight_update.precision=bf16",
+        "weight_update.source=device",
+        "weight_update.free_memory=3GiB",
+        f"weight_update.replica.gpus={gpus}",
+    )
+    return Measured(row.id, "update", (*sets, *more), number(row.metrics, APART) or 0.0, "check")
 
 
 def _place(row: PublishedRow) -> tuple[str, ...]:
@@ -133,12 +158,13 @@ def _outside(row: PublishedRow) -> str | None:
         return str(said)
     if row.gpus is None:
         return "the row does not say on how many GPUs"
-    apart = bool({"trainer_gpus", "trainer", "trainer_fsdp"} & set(row.layout))
-    times = [number(row.metrics, name) for name in EVENTS]
+    apart = bool({"trainer", "trainer_fsdp"} & set(row.layout))
+    names = (APART,) if _apart(row) else EVENTS
+    times = [number(row.metrics, name) for name in names]
     reasons = {
         f"the catalog has no model {row.model}": not known(row.model),
         "trainers and engines on GPUs of their own": apart,
-        "no update or recovery with its bucket": times == [None, None],
+        "no update or recovery with its bucket": not any(times),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
