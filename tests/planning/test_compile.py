@@ -207,7 +207,7 @@ SET, UNSET = ["software=megatron-core"], []
 @pytest.mark.parametrize(
     ("name", "sets", "said"),
     [
-        ("kimi-k2-256xh800", UNSET, "H800: fsdp1, fsdp2, megatron-core, "),
+        ("kimi-k2-256xh800", UNSET, "H800: automodel, fsdp1, fsdp2, hf-eager, megatron-core, "),
         ("kimi-k2-256xh800", SET, None),
         ("kimi-k2-256xh800", ["cluster.node=h20-8gpu"], "No stack of the catalog"),
         ("scenarios/reference/pp2-1gbps.yaml", UNSET, None),

@@ -67,7 +67,7 @@ def adapters(table: Iterable[Parameter], rank: int) -> Iterator[Parameter]:
 
 def adapted(items: Sequence[Item], spec: LoraSpec, gated: bool) -> tuple[Item, ...]:
     """A layer's items with frozen weights, and with adapters behind their products. `gated`: the
-    dense feed-forward block has two matrices up."""
+    dense feed-forward block has two matrices up, as one product."""
     found: list[Item] = []
     for item in items:
         if not isinstance(item, Op):

@@ -16,6 +16,7 @@ from typing import Final
 
 from twin.arch.attention import Heads
 from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe, mtp
+from twin.arch.eager import eager
 from twin.arch.fp8 import cast
 from twin.arch.kernels import ELEMENT, layer_input, norm, residual
 from twin.arch.lora import adapted, adapters
@@ -160,8 +161,12 @@ def _weights(
 
 
 def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[Item, ...]:
-    """The items, with adapters where only these are trained."""
-    return adapted(items, shape.lora, model.ffn.kind == "swiglu") if shape.lora else items
+    """The items, kernel by kernel where nothing fuses them, and with adapters where only these are
+    trained."""
+    if shape.eager:
+        items = eager(items, model.norm)
+    gated = model.ffn.kind == "swiglu" and not shape.separate
+    return adapted(items, shape.lora, gated) if shape.lora else items
 
 
 def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:

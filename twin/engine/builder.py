@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from twin.arch.kernels import ELEMENT
 from twin.arch.ops import CollectiveKind, Exchange, Layer
 from twin.engine.cost_model import NOTHING, CostModel, Kernels, nanoseconds
 from twin.engine.host import in_thread, with_host
@@ -148,7 +149,7 @@ class Builder:
         gathers = self._over_replicas("all_gather", layer, GATHER, after)
         self.tail = (*self.tail, *gathers)
         if gathers:
-            self.copy(self.costs.gathered(layer.used.total * PARAMETER_BYTES))
+            self.copy(self.costs.repacked(2.0 * PARAMETER_BYTES * layer.used.total))
 
     def end_layer(self) -> None:
         """The kernels of a gathered layer are all there."""
@@ -158,9 +159,9 @@ class Builder:
     def reduce(self, layer: Layer) -> None:
         """Reduce-scatter the gradients of a layer behind its kernels. The next layer's wait for the
         reduction before this one, so that gradients of two layers are whole at most (as in torch's
-        FSDP2)."""
-        if self.costs.copies_gathered:
-            self.copy(self.costs.gathered(layer.learned.total * self.costs.gradient_bytes))
+        FSDP2). One kernel casts bf16 gradients on their way into its buffer."""
+        width = ELEMENT + self.costs.gradient_bytes
+        self.copy(self.costs.repacked(float(width * layer.learned.total)))
         self.close()
         reducing = self._over_replicas("reduce_scatter", layer, DATA, self.tail)
         self.tail, self.reducing = (*self.tail, *self.reducing), reducing

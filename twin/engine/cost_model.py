@@ -236,12 +236,13 @@ class CostModel:
             return Work()
         return Work(0.0, item.payload(backward) * (1 + 1 / self.pieces if cut else 2), 1)
 
-    def gathered(self, size: float) -> Kernels:
-        """The kernel that copies so many bytes of parameters or gradients between the buffer of a
-        collective and their own."""
-        if not self.copies_gathered or not size:
+    def repacked(self, moved: float) -> Kernels:
+        """The kernel that copies parameters or gradients between the buffer of a collective and
+        their own, with so many bytes read and written (PyTorch's `split_with_sizes_copy` and
+        `_chunk_cat`)."""
+        if not self.copies_gathered or not moved:
             return NOTHING
-        cost = self.prices("bandwidth", Work(0.0, 2 * size, 1), False)
+        cost = self.prices("bandwidth", Work(0.0, moved, 1), False)
         return Kernels(cost.seconds, 0.0, self.host.copy())
 
     def reordered(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from twin.arch.fp8 import packing
+from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Layer, Op, Shape, Weights
 from twin.arch.recompute import again
 from twin.arch.remembered import remembered
@@ -31,8 +32,11 @@ from twin.scenario import Scenario
 from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
+from twin.spec.software import SoftwareSpec
 
 T = TypeVar("T")
+
+_NO_SOFTWARE: Final = SoftwareSpec(name="none", framework="none", release="none")
 
 LEAST_SECONDS = 1e-6
 """What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
@@ -94,6 +98,7 @@ def shape_of(scenario: Scenario) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank."""
     parallel, train = scenario.parallel, scenario.train
     fullest, loads = expert_load(scenario), layer_loads(scenario)
+    software = scenario.software or _NO_SOFTWARE
     return Shape(
         sequences=parallel.micro_batch,
         sequence=train.sequence,
@@ -114,13 +119,14 @@ def shape_of(scenario: Scenario) -> Shape:
         cross_entropy=train.cross_entropy,
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
-        separate="alternate_products" in scenario.memory.recompute,
-        weights_apart=scenario.software is not None and scenario.software.weights_apart,
-        accumulate=2 * train.gradient_bytes,
+        separate="alternate_products" in scenario.memory.recompute or software.separate_products,
+        weights_apart=software.weights_apart,
+        eager=software.kernels == "eager",
+        accumulate=ELEMENT if scenario.memory.fully_shard else 2 * train.gradient_bytes,
         ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
         dispatcher=parallel.dispatcher,
         capacity=places(scenario),
-        permute="fused" if scenario.software is None else scenario.software.permute,
+        permute=software.permute,
     )
 
 

@@ -118,6 +118,12 @@ class SoftwareSpec(Spec):
     """layouts that it can run; null: all that can be simulated"""
     host: HostThreadSpec | None = None
     """what its host does; null: nothing beside launches (`calibration.dispatch`)"""
+    kernels: Literal["fused", "eager"] = "fused"
+    """norms, rotary positions and activations: each fused into one kernel, by hand or by a
+    compiler; eager: one kernel for each call of the framework, as in Hugging Face's models"""
+    separate_products: Flag = False
+    """queries, keys and values are a product each, and so are gate and up; false: one product
+    together"""
     copies_gathered: Flag = False
     """parameters that are gathered (zero 3) are copied from the buffer of the collective into
     their own, and gradients the other way, as PyTorch's FSDP2 does"""

@@ -64,14 +64,14 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
     ("title", "layout", "software"),
     [
         ("my own cluster", {"tp": 2}, "megatron-core"),
-        ("my own cluster", {"fsdp": 8}, "fsdp2"),
+        ("my own cluster", {"fsdp": 8}, "hf-eager"),
         ("Our runs with torchtitan and FSDP2", {"fsdp": 8}, "torchtitan"),
         ("Training with NeMo", {"fsdp": 8}, "megatron-core-tuned"),
-        ("A recipe of NeMo AutoModel", {"fsdp": 8}, "fsdp2"),
+        ("A recipe of NeMo AutoModel", {"fsdp": 8}, "automodel"),
         ("Megatron-LM on 64 GPUs", {"tp": 2}, "megatron-core"),
         ("Megatron-LM (2021)", {"tp": 2}, "megatron-lm-2022"),
         ("NeMo and its baselines", {"tp": 2, "system": "Megatron-LM"}, "megatron-core"),
-        ("nemotron on my own cluster", {"zero": 3}, "fsdp2"),
+        ("nemotron on my own cluster", {"zero": 3}, "hf-eager"),
         ("MaxText on GPUs", {"fsdp": 8}, "xla"),
     ],
 )
