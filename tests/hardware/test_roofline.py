@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 
 from tests.hardware.catalog import plain
 from twin.arch.ops import OpClass, Product, Work
-from twin.hardware.roofline import apart_as, measured_apart, seconds, speed_of_light, with_scaling
+from twin.hardware.roofline import (
+    apart_as,
+    measured_apart,
+    seconds,
+    speed_of_light,
+    sustained,
+    with_scaling,
+)
 from twin.loading import load_part
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
+from twin.spec.power import GpuPowerSpec
 
 GPU = GpuSpec.model_validate(
     {
@@ -167,3 +175,24 @@ def test_products_with_a_scale_per_32_values_keep_their_share_and_others_do_not_
             seconds("gemm", work, GPU, with_scaling(known, one)) for one in ("current", "mx")
         )
         assert fine == pytest.approx(longer * plain)
+
+
+def test_clocks_at_a_power_limit_follow_the_cube_root_of_the_power_above_idle() -> None:
+    """A switch's power is the clock cubed, since the voltage falls with it (Mudge 2001)."""
+    profile = calibration(sustained=0.8, power="700W")
+    power = {"idle": "100W", "compute": 1.0, "communication": 0.5, "waiting": 0.5}
+    limits = {"700W": 1.0, "400W": 0.5 ** (1 / 3), "175W": 0.5}
+    for limit, slower in limits.items():
+        gpu = GPU.model_copy(update={"power": GpuPowerSpec.model_validate(power | {"max": limit})})
+        assert sustained(gpu, profile) == pytest.approx(0.8 * slower)
+    more = GPU.model_copy(update={"power": GpuPowerSpec.model_validate(power | {"max": "2kW"})})
+    assert sustained(more, profile) == 1.0
+    assert sustained(GPU, calibration(sustained=0.8)) == 0.8
+
+
+def test_two_limits_of_blackwell_agree_with_that_law() -> None:
+    """Fitted apart: 0.775 on B200 at 1,000 W and 0.82 on GB200 at 1,200 W, 4 % standard error."""
+    b200 = CalibrationSpec.model_validate(plain("calibrations/b200-nemo") | {"power": "1kW"})
+    gb200 = load_part("gpus", "GB200").spec
+    fitted = load_part("calibrations", "gb200-nemo").spec.sustained
+    assert sustained(gb200, b200) == pytest.approx(fitted, rel=0.04)

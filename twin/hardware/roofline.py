@@ -102,13 +102,28 @@ def price(
         share = known.bandwidth
     memory = work.bytes / (gpu.memory_bandwidth * share)
     if known is not None and work.product is not None:
-        arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu) / calibration.sustained
+        arithmetic = matmul.arithmetic(work.flop, work.product, known, gpu)
+        arithmetic /= sustained(gpu, calibration)
         launch = matmul.launches(work.product, work.kernels, known)
         return Price(arithmetic, memory, launch, overlaps=False)
-    rate = matmul.peak(gpu, work.product) * calibration.sustained
+    rate = matmul.peak(gpu, work.product) * sustained(gpu, calibration)
     rate *= efficiency(op_class, work, calibration, backward)
     launch = work.kernels * _launch(op_class, calibration, backward)
     return Price(work.flop / rate, memory, launch, overlaps=True)
+
+
+def sustained(gpu: GpuSpec, calibration: CalibrationSpec) -> float:
+    """Share of the tensor cores' speed that a GPU keeps at its power limit.
+
+    Between two limits clocks go with the cube root of the power above idle: switching takes the
+    clock times the square of the voltage, which falls with the clock (Mudge 2001, "Power: a
+    first-class architectural design constraint", IEEE Computer 34(4)). It breaks where voltage is
+    at its lowest, below half of the limit or so."""
+    known, power = calibration.power, gpu.power
+    if known is None or power is None:
+        return calibration.sustained
+    ratio = (power.max - power.idle) / (known - power.idle)
+    return min(1.0, calibration.sustained * ratio ** (1 / 3))
 
 
 Prices: TypeAlias = Callable[[OpClass, Work, bool], Price]

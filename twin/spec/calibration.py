@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, Strict
 
 from twin.errors import FieldError
-from twin.spec.base import BytesPerSecond, Count, Flag, Seconds, Share, Spec, Whole
+from twin.spec.base import BytesPerSecond, Count, Flag, Seconds, Share, Spec, Watts, Whole
 
 
 def _in_order(span: tuple[int, int]) -> tuple[int, int]:
@@ -137,6 +137,9 @@ class CalibrationSpec(Spec):
     sustained: Share = 1.0
     """share of the tensor cores' speed in kernels timed one by one that they keep for hours: a GPU
     at its power limit clocks lower"""
+    power: Watts | None = None
+    """power limit of the GPU on which `sustained` was measured; on one with another limit it
+    follows the power (`twin.hardware.roofline`); null: it holds whatever the limit"""
     bandwidth: Share
     """kernels bound by device memory, of its bandwidth, that `streaming` does not know"""
     streaming: StreamingSpec | None = None

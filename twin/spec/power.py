@@ -3,8 +3,8 @@
 A GPU's power is a straight line in what it does: from `idle`, when a process holds it and no kernel
 runs, to `max`, its power limit. Kernels, waits for communication and all other waits each lie at
 some share of the way (Patterson et al. 2021, arXiv:2104.10350, use one mean power for all three;
-here the breakdown of the step weighs them). It breaks where a limit throttles clocks: power is then
-`max`, but kernels are slower than their profile, if that was measured without the limit.
+here the breakdown of the step weighs them). Where a limit throttles clocks, power is
+`max` and kernels are slower (`twin.hardware.roofline.sustained`).
 """
 
 from __future__ import annotations

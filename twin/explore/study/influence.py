@@ -47,7 +47,7 @@ _LETTERS: Final = 28
 Ends = tuple[float, float]
 """At the low and at the high end of a number's range."""
 _NO_TIME: Final = re.compile(r"\.power\.|\.gpu_power$")
-"""Numbers of the cluster that only energy follows from."""
+"""Numbers of the cluster that only energy follows from, but for limits that clocks follow."""
 BETWEEN: Final = ".."
 """Between the two ends of a range that is asked about."""
 
