@@ -82,7 +82,8 @@ class ParallelSpec(Spec):
     tokens by expert itself; allgather brings all tokens to every rank (Megatron-LM's allgather);
     einsum fills train.expert_capacity places per expert by products with a mask (GShard,
     DeepSpeed); padded is alltoall by indexing, with rows padded for grouped products
-    (torchtitan)"""
+    (torchtitan); in loop each expert by itself picks its rows (Hugging Face's mixtures before
+    transformers 5)"""
     overlap_shared_experts: Flag = True
     """shared experts run while tokens are on their way to routed ones, as with Megatron-LM's
     --moe-shared-expert-overlap; false: once these have come"""

@@ -118,3 +118,14 @@ def test_padded_rows_are_copied_twice_more() -> None:
 def test_copies_are_merged_only_between_ranks() -> None:
     assert chosen(replace(PLAIN, dispatcher="deepep")) is chosen(PLAIN)
     assert chosen(replace(PLAIN, dispatcher="deepep", arriving=1.5)) is not chosen(PLAIN)
+
+
+def test_a_loop_over_experts_moves_all_tokens_for_each_of_them_backward() -> None:
+    """A pick's gradient is zeros for all tokens (2 bytes a number), its rows added to them, and all
+    of it added to the gradient so far (6 bytes); and each expert launches its own kernels."""
+    one = replace(by("loop"), expert=1)
+    found = ops(one)["dispatch_permute"]
+    whole = EXPERTS * (ELEMENT + 3 * ELEMENT) * VALUES
+    assert found.backward.bytes == whole + 3 * ELEMENT * CHOSEN * VALUES
+    assert (found.forward.kernels, found.backward.kernels) == (4 * EXPERTS, 3 * EXPERTS)
+    assert ops(by("loop"))["dispatch_permute"].forward.kernels == 4 * EXPERTS / RANKS

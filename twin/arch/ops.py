@@ -37,7 +37,7 @@ Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
 LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
 """`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
-Dispatcher = Literal["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded"]
+Dispatcher = Literal["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded", "loop"]
 """How tokens come to experts (`twin.arch.dispatchers`)."""
 Permute = Literal["fused", "unfused"]
 """How rows come into order of experts: by one kernel, or by framework calls one after another."""

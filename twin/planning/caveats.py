@@ -189,7 +189,7 @@ def expert_exchange(scenario: Scenario) -> list[Warning]:
     if scenario.model.moe is None or scenario.parallel.expert == 1:
         return []
     found: list[Warning] = []
-    if scenario.parallel.dispatcher in ("alltoall", "padded"):
+    if scenario.parallel.dispatcher in ("alltoall", "padded", "loop"):
         found.append(_warning("plain-all-to-all"))
     if not scenario.parallel.schedule.pairs:
         found.append(_warning("exposed-all-to-all"))
@@ -387,7 +387,7 @@ def idle_copies(scenario: Scenario) -> list[Warning]:
 def idle_dispatcher(scenario: Scenario) -> list[Warning]:
     """A dispatcher moves tokens between expert ranks."""
     parallel = scenario.parallel
-    if parallel.dispatcher in ("alltoall", "einsum", "padded") or parallel.expert > 1:
+    if parallel.dispatcher not in ("deepep", "hybridep", "allgather") or parallel.expert > 1:
         return []
     return [_warning("idle-dispatcher", dispatcher=parallel.dispatcher)]
 

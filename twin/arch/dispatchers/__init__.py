@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from twin.arch.dispatchers import allgather, alltoall, einsum, merged, padded
+from twin.arch.dispatchers import allgather, alltoall, einsum, loop, merged, padded
 from twin.arch.dispatchers.base import Way
 from twin.arch.ops import Dispatcher as Name
 from twin.arch.ops import Item, Shape
@@ -35,6 +35,7 @@ _DISPATCHERS: Final[dict[Name, Dispatcher]] = {
     "allgather": Dispatcher(allgather.dispatch, allgather.combine),
     "einsum": Dispatcher(einsum.dispatch, einsum.combine),
     "padded": Dispatcher(padded.dispatch, padded.combine),
+    "loop": Dispatcher(loop.dispatch, loop.combine),
 }
 
 
