@@ -73,6 +73,11 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
         ("NeMo and its baselines", {"tp": 2, "system": "Megatron-LM"}, "megatron-core"),
         ("nemotron on my own cluster", {"zero": 3}, "hf-eager"),
         ("MaxText on GPUs", {"fsdp": 8}, "xla"),
+        ("Llama with Axolotl", {"zero": 2}, "hf-eager"),
+        ("Llama with Axolotl", {"zero": 3, "kernels": "Liger"}, "automodel"),
+        ("PyTorch FSDP, compiled", {"fsdp": 8, "framework": "FSDP, torch.compile"}, "torchtitan"),
+        ("torchtitan", {"fsdp": 8, "framework": "torchtitan, eager"}, "hf-eager"),
+        ("Megatron-LM, eager", {"tp": 8}, "megatron-core"),
     ],
 )
 def test_a_source_that_no_stack_names_has_the_stack_of_its_words_or_its_layout(

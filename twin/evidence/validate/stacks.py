@@ -105,6 +105,9 @@ class Stack(BaseModel):
     """Words by which a source that no stack names is one of its own."""
     until: int | None = None
     """The last year in which those words mean it."""
+    kernels: tuple[str, ...] = ()
+    """Words that tell how PyTorch runs its layers: of stacks that have such words, they choose,
+    whatever framework is named."""
     profiles: dict[str, str] = {}
     """The calibration of each GPU, where not that of its software."""
     flash2: dict[str, str] = {}
@@ -215,6 +218,14 @@ def typical_stack(row: PublishedRow, gpu: str) -> Stack:
     """The stack of the first framework that a row names, in its layout before its title, and both
     before all else; of several names the longest, and one that knows the GPU. Where it names none,
     that of its layout: FSDP where parameters are sharded, else Megatron-LM."""
+    chosen = _of_framework(row, gpu)
+    told = " ".join((*_texts(row.layout), row.words)).lower()
+    places = [(_first(one.kernels, told), one) for one in stacks()] if chosen.kernels else []
+    said = [(place, one) for place, one in places if place is not None]
+    return min(said, key=lambda one: one[0])[1] if said else chosen
+
+
+def _of_framework(row: PublishedRow, gpu: str) -> Stack:
     texts = (_texts(row.layout), (row.source, row.told), _texts(row.fields))
     for text in texts:
         named = _named(" ".join(text).lower(), _year(row))
@@ -273,7 +284,7 @@ def profile_of(stack: Stack, row: PublishedRow, gpu: str) -> str:
     return own or load_part("gpus", gpu).spec.calibration
 
 
-_FLASH2: Final = re.compile(r"\bfa2\b|\bflash[- ]?attention[- ]?2")
+_FLASH2: Final = re.compile(r"\bfa2\b|\bflash[- ]?attention[- ]?v?2")
 
 
 _RECIPES: Final = "recipes"

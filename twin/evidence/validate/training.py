@@ -104,7 +104,7 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
         over["model"] = changes
     over = _merged(over, stack.over)
     return Expressed(
-        _merged(tree, stack.scenario),
+        _merged(tree, _habits(stack, tree["parallel"]["zero"])),
         over,
         stack,
         tuple(assumed),
@@ -112,6 +112,14 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
         batch if told is None and script else None,
         stack.micro_batches if _times_a_micro_batch(row) else 1,
     )
+
+
+def _habits(stack: Stack, zero: int) -> Tree:
+    """Habits of a stack in a scenario. What shards no parameters is no `fully_shard`: DDP, or
+    DeepSpeed's first stages, around the same layers."""
+    if zero == 3 or "memory" not in stack.scenario:
+        return stack.scenario
+    return {**stack.scenario, "memory": {**stack.scenario["memory"], "fully_shard": False}}
 
 
 def _optimizer(row: PublishedRow, stack: Stack) -> Tree:
