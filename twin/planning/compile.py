@@ -36,7 +36,7 @@ from twin.spec.software import SoftwareSpec
 
 T = TypeVar("T")
 
-_NO_SOFTWARE: Final = SoftwareSpec(name="none", framework="none", release="none")
+_NO_SOFTWARE: Final = SoftwareSpec(name="none", framework="none", release="none", calibrations={})
 
 LEAST_SECONDS = 1e-6
 """What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
