@@ -315,6 +315,7 @@ def idle(policy: MemorySpec, model: ModelSpec, device: torch.device) -> tuple[Pr
     return (
         *_beside_full(policy),
         *_absent(policy, model),
+        *_parts(policy),
         *_update(policy),
         *_same_memory(policy, device),
     )
@@ -353,6 +354,12 @@ def _absent(policy: MemorySpec, model: ModelSpec) -> list[Problem]:
             "runs again"
         )
     return [_warning(field, name, lacks[name]) for field, name in named if name in lacks]
+
+
+def _parts(policy: MemorySpec) -> list[Problem]:
+    named = (name for name in policy.activations_on_host if name != "activations")
+    why = "this trainer sends all activations to the host, or none"
+    return [_warning("offload", name, why) for name in named]
 
 
 def _update(policy: MemorySpec) -> list[Problem]:

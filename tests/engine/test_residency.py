@@ -45,8 +45,7 @@ def test_the_played_step_never_holds_more_activations_than_the_ledger(
     held = most_held(graph, play(graph, program), needs)
     shape = program.stages, program.chunks_per_stage, program.microbatches
     allowed = [
-        walk(actions, needs, offload=True).during[:, 0].max()
-        for actions in program.schedule.order(*shape)
+        walk(actions, needs).during[:, 0].max() for actions in program.schedule.order(*shape)
     ]
     assert len(held) == len(allowed)
     for role, most in enumerate(allowed):

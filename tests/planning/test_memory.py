@@ -474,4 +474,4 @@ def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None
     needs = footprints(made.memory, resolved.chunks)
     orders = made.parallel.schedule.order(8, 1, resolved.microbatches)
     for stage, order in zip(resolved.memory.stages, orders, strict=True):
-        assert stage.peak_moment == moment(walk(order, needs, offload=True).peak().action)
+        assert stage.peak_moment == moment(walk(order, needs).peak().action)

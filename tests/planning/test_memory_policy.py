@@ -3,6 +3,7 @@ on real ones; and where what is offloaded is, action by action."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import get_args
 
@@ -18,7 +19,15 @@ from twin.errors import ScenarioError
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.compile import layers_of
-from twin.planning.footprint import Footprint, back_bytes, footprint, kept_bytes, saved_bytes
+from twin.planning.footprint import (
+    Footprint,
+    back_bytes,
+    footprint,
+    kept_by_op,
+    kept_bytes,
+    saved_bytes,
+    sent_by_op,
+)
 from twin.planning.memory import on_fullest_node
 from twin.planning.mesh import lay_out
 from twin.planning.offload import Trip, offload_bytes, offloaded, trips
@@ -26,7 +35,7 @@ from twin.planning.types import StageMemory
 from twin.planning.walk import enough_microbatches, walk
 from twin.schedules import SCHEDULES
 from twin.schedules.base import Action
-from twin.spec.memory import Fp8Store, MemorySpec, Recompute
+from twin.spec.memory import Fp8Store, MemorySpec, OffloadedActivations, Recompute
 
 PLAIN = "parallel.dispatcher=alltoall"
 K2 = load("kimi-k2-256xh800", [PLAIN])
@@ -39,6 +48,16 @@ KEEP = MemorySpec()
 def block(saved: float) -> Layer:
     op = Op("a", "gemm", Work(), Work(), saved=saved, output=saved)
     return Layer("dense", (op,), Weights(), saved)
+
+
+def sending(saved: float, sent: float) -> Footprint:
+    """Of a chunk that sends a part of what it keeps to the host."""
+    return replace(footprint([block(saved)], KEEP), sent=sent)
+
+
+def staying(needs: dict[int, Footprint]) -> dict[int, Footprint]:
+    """The same chunks without offload."""
+    return {chunk: replace(need, sent=0.0) for chunk, need in needs.items()}
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -139,8 +158,8 @@ def test_the_trips_of_a_short_order_by_hand() -> None:
 def test_where_the_activations_of_a_short_order_are_by_hand() -> None:
     """10 bytes each. While F3 runs F0, F2 and F3 are on the device; F1 is on the host only, and F2
     on its way there."""
-    need = {0: footprint([block(10)], KEEP)}
-    found, plain = walk(ORDER, need, offload=True), walk(ORDER, need)
+    need = {0: sending(10, 10)}
+    found, plain = walk(ORDER, need), walk(ORDER, staying(need))
     kept = found.left[:, 0].tolist()
     assert kept == [10, 20, 30, 30, 30, 30, 30, 20, 10, 0]
     assert plain.left[:, 0].tolist() == found.kept.tolist()
@@ -161,9 +180,11 @@ shapes = st.sampled_from(
 
 
 def needs_of(kind: str, stages: int, chunks: int, data: st.DataObject) -> dict[int, Footprint]:
-    sizes = st.integers(0, 100)
     number = len(schedule(kind).chunk_map(stages, chunks).part_of)
-    return {chunk: footprint([block(data.draw(sizes))], KEEP) for chunk in range(number)}
+    sizes = [data.draw(st.integers(0, 100)) for _ in range(number)]
+    return {
+        chunk: sending(size, data.draw(st.integers(0, size))) for chunk, size in enumerate(sizes)
+    }
 
 
 @given(shapes, st.data())
@@ -175,7 +196,7 @@ def test_offload_moves_bytes_and_neither_makes_nor_loses_any(
     kind, stages, chunks, microbatches = shape
     need = needs_of(kind, stages, chunks, data)
     for order in schedule(kind).order(stages, chunks, microbatches):
-        here, away = walk(order, need), walk(order, need, offload=True)
+        here, away = walk(order, staying(need)), walk(order, need)
         assert (away.during <= here.during).all()
         assert away.peak().held.total <= here.peak().held.total
         assert (away.kept == here.kept).all()
@@ -187,7 +208,7 @@ def test_offload_moves_bytes_and_neither_makes_nor_loses_any(
         for (chunk, _), trip in trips(order).items():
             there = (trip.gone <= at) & (at < trip.back)
             on_its_way = (trip.out <= at) & (at <= trip.back) & ~there
-            moving += need[chunk].kept.activations * on_its_way
+            moving += need[chunk].sent * on_its_way
         assert (away.host - moving == gone).all()
         assert away.host_left[-1] == 0
 
@@ -203,7 +224,7 @@ def test_the_short_walk_finds_the_same_bytes_with_offload(
     for whole, part in zip(
         plays.order(stages, chunks, microbatches), plays.order(stages, chunks, short), strict=True
     ):
-        long, brief = walk(whole, need, offload=True), walk(part, need, offload=True)
+        long, brief = walk(whole, need), walk(part, need)
         assert long.peak().held == brief.peak().held
         assert (long.host.max(), long.kept.max()) == (brief.host.max(), brief.kept.max())
 
@@ -232,6 +253,32 @@ def test_the_last_stage_offloads_nothing_and_its_logits_stay() -> None:
     assert offload_bytes([LAYERS["moe"], head], memory) == kept_bytes(LAYERS["moe"], memory)
     assert offload_bytes([LAYERS["moe"]], KEEP) == 0
     assert footprint([head], memory).kept.activations == 0
+
+
+def test_named_parts_of_a_layer_go_to_the_host_and_no_others() -> None:
+    """Inputs of the experts' two steps (Megatron-LM, `--offload-modules expert_fc1 moe_act`): a
+    copy of a token per choice, and gate and up of each. All names together leave out what no module
+    has: latents, what the router keeps, and the experts' own activation."""
+    policy = MemorySpec(offload=("moe_up_input", "moe_swiglu_input"))
+    rows = 4096 * 8
+    assert sent_by_op(LAYERS["moe"], policy) == {
+        "dispatch_sort": 2 * rows * 7168,
+        "experts_up": 2 * rows * 2 * 2048,
+    }
+    assert not sent_by_op(LAYERS["dense"], policy)
+    names = tuple(name for name in get_args(OffloadedActivations) if name != "activations")
+    every = sent_by_op(LAYERS["moe"], MemorySpec(offload=names))
+    kept = kept_by_op(LAYERS["moe"], KEEP)
+    assert every.items() <= kept.items()
+    assert all(sent_by_op(LAYERS["moe"], MemorySpec(offload=(name,))) for name in names)
+    assert sum(every.values()) < sum(kept.values())
+    assert sent_by_op(LAYERS["moe"], MemorySpec(offload=("activations", *names))) == kept
+
+
+def test_what_is_computed_again_is_not_sent() -> None:
+    policy = MemorySpec(recompute=("norms",), offload=("qkv_input", "moe_swiglu_input"))
+    assert set(sent_by_op(LAYERS["moe"], policy)) == {"experts_up"}
+    assert not sent_by_op(LAYERS["moe"], policy.model_copy(update={"recompute": ("full",)}))
 
 
 def test_a_node_holds_the_sum_of_its_ranks() -> None:

@@ -149,8 +149,7 @@ def test_no_moment_of_the_whole_step_is_fuller_than_the_peak(layout: Layout) -> 
         planned.mesh.pipeline, chunks_per_stage, planned.microbatches
     )
     for actions, stage in zip(order, planned.memory.stages, strict=True):
-        offload = "activations" in planned.scenario.memory.offload
-        peak = walk(actions, needs, offload=offload).peak()
+        peak = walk(actions, needs).peak()
         held = sum(stage.categories[name] for name in ("activations", "logits", "working_set"))
         assert held == pytest.approx(peak.held.total)
         assert stage.in_flight == peak.in_flight

@@ -63,7 +63,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
 def _offload(plan: Plan) -> Offload | None:
     """Activations that travel through host memory."""
     memory = plan.scenario.memory
-    if "activations" not in memory.offload:
+    if not memory.activations_on_host:
         return None
     # Layers of one kind are one shared object.
     kinds = {tuple(map(id, chunk.layers)): chunk.layers for chunk in plan.chunks}

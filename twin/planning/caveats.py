@@ -22,6 +22,7 @@ from twin.loading.catalog import catalog_parts, stacks_of
 from twin.loading.files import read_data
 from twin.planning.experts import expert_load
 from twin.planning.feasibility import REPLICAS, microbatches
+from twin.planning.footprint import sent_by_op
 from twin.planning.mesh import in_pods, members_per_node, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.scenario import Scenario
@@ -37,7 +38,7 @@ def memory_caveats(
         *idle_recompute(scenario.memory, layers),
         *recompute_for_nothing(scenario.memory, layers),
         *idle_fp8_store(scenario.memory, layers),
-        *idle_offload(scenario.memory, memory),
+        *idle_offload(scenario.memory, layers, memory),
         *idle_states(scenario),
         *idle_update(scenario.memory),
         *shared_host(memory),
@@ -76,17 +77,22 @@ def idle_fp8_store(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]
     return [_idle(text.format(", ".join(idle)))] if idle else []
 
 
-def idle_offload(policy: MemorySpec, memory: Memory) -> list[Warning]:
-    """Activations whose backward comes too soon for a trip to the host."""
-    if "activations" not in policy.offload:
-        return []
-    if any("activations" in stage.host for stage in memory.stages):
-        return []
-    text = (
-        "offload activations changes nothing: every backward pass follows its forward too soon "
-        "for a copy out and back."
+def idle_offload(policy: MemorySpec, layers: Sequence[Layer], memory: Memory) -> list[Warning]:
+    """Activations that no layer keeps, and those whose backward comes too soon for a trip to the
+    host."""
+    named = policy.activations_on_host
+    alone = {name: policy.model_copy(update={"offload": (name,)}) for name in named}
+    idle = [
+        name for name, only in alone.items() if not any(sent_by_op(one, only) for one in layers)
+    ]
+    absent = f"offload {', '.join(idle)} changes nothing: no layer keeps it."
+    late = (
+        f"offload {', '.join(named)} changes nothing: every backward pass follows its forward too "
+        "soon for a copy out and back."
     )
-    return [_idle(text)]
+    if len(idle) == len(named) or any("activations" in stage.host for stage in memory.stages):
+        return [_idle(absent)] if idle else []
+    return [_idle(late)]
 
 
 def idle_states(scenario: Scenario) -> list[Warning]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from twin.arch.fp8 import packed_bytes, stored
 from twin.arch.ops import Layer, Op
-from twin.arch.recompute import again, wholly
+from twin.arch.recompute import ATTENTION_CORE, again, wholly
 from twin.planning.types import Chunk
 from twin.schedules.base import Pass
 from twin.spec.memory import MemorySpec
@@ -27,6 +27,20 @@ PARAMETER_BYTES: Final = 2
 GRADIENT_BYTES: Final = 4
 """FP32 gradient buffer: micro-batches accumulate in it (Megatron-LM; Kimi K2 report, section
 2.4)."""
+
+_KEEPERS: Final[dict[str, frozenset[str]]] = {
+    "attention_norm_input": frozenset({"layer_input"}),
+    "qkv_input": frozenset({"attention_norm", "attention_norm_cast"}),
+    "attention_core": ATTENTION_CORE | {"qkv", "rotary", "q_up", "kv_up", "mla_rope"},
+    "attention_out_input": frozenset({"attention_out", "attention_out_cast"}),
+    "ffn_norm_input": frozenset({"attention_residual"}),
+    "moe_up_input": frozenset(
+        {"dispatch", "dispatch_gather", "dispatch_permute", "dispatch_sort", "experts_cast"}
+    ),
+    "moe_swiglu_input": frozenset({"experts_up"}),
+}
+"""Part of a layer whose activations may be offloaded -> the ops that keep them: the inputs of the
+modules of Megatron-LM's `--offload-modules`, and all that attention needs of its core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,7 @@ NOTHING: Final = Held()
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """What one chunk holds for one micro-batch: between its passes, and at the fullest instant of
-    each pass. `kept.activations` is what may wait in host memory."""
+    each pass."""
 
     kept: Held
     """From the forward to the backward."""
@@ -84,6 +98,8 @@ class Footprint:
     input_backward: Held
     layers: tuple[Held, ...] = ()
     """What each layer keeps, which adds up to `kept`; empty: all at once."""
+    sent: float = 0.0
+    """Bytes of what is kept that wait in host memory, as far as the order of passes lets them."""
 
     def during(self, kind: Pass) -> Held:
         """At the fullest instant of a pass."""
@@ -164,6 +180,7 @@ class _Needs:
     forward: Held
     backward: Held
     used: Held
+    sent: float
 
 
 def _needs(layer: Layer, memory: MemorySpec) -> _Needs:
@@ -174,6 +191,7 @@ def _needs(layer: Layer, memory: MemorySpec) -> _Needs:
         forward=_working(layer, widest),
         backward=_working(layer, back_bytes(layer, memory) + (layer.input_bytes + widest)),
         used=Held(working=PARAMETER_BYTES * layer.used.total * memory.fully_shard),
+        sent=sum(sent_by_op(layer, memory).values()),
     )
 
 
@@ -191,7 +209,8 @@ def _filled(layers: Sequence[Layer], needs: Sequence[_Needs], memory: MemorySpec
         backward = _fuller(backward, reverse)
         input_backward = _fuller(input_backward, reverse + left)
     layers_kept = tuple(need.kept for need in needs)
-    return Footprint(kept, late, forward, backward, input_backward, layers_kept)
+    sent = sum(need.sent for need in needs)
+    return Footprint(kept, late, forward, backward, input_backward, layers_kept, sent)
 
 
 def _gathered(layers: Sequence[Layer]) -> list[float]:
@@ -225,6 +244,19 @@ def kept_by_op(layer: Layer, memory: MemorySpec) -> dict[str, float]:
             size = packed_bytes(item.saved) if item.name in packed else item.saved
             kept[item.name] = kept.get(item.name, 0.0) + size
     return kept
+
+
+def sent_by_op(layer: Layer, memory: MemorySpec) -> dict[str, float]:
+    """Those of them that go to host memory. What the head keeps stays: its backward comes at
+    once."""
+    named = memory.activations_on_host
+    if not named or layer.kind == "head":
+        return {}
+    kept = kept_by_op(layer, memory)
+    if "activations" in named:
+        return kept
+    keepers = frozenset[str]().union(*(_KEEPERS[name] for name in named))
+    return {name: size for name, size in kept.items() if name in keepers}
 
 
 def saved_bytes(layer: Layer) -> float:

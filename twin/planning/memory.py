@@ -57,7 +57,7 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     held = _standing(scenario, mesh, chunks, [bool(own.paired.any()) for own in orders])
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):
-        walked = walk_columns(actions, needs, offload="activations" in scenario.memory.offload)
+        walked = walk_columns(actions, needs)
         peak = in_whole_step(walked, stage, scenario, microbatches)
         stages.append(_stage(stage, held[stage], peak, walked))
     gpu = scenario.cluster.node.gpu

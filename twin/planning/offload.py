@@ -8,6 +8,9 @@ where B_{j-1} comes later than F_{i+1}; else the two copies would chase each oth
 for the copy out, and B_j for the copy back, so that a slow link makes a step longer and never
 holds more.
 
+Megatron-LM copies what each named module keeps behind its forward, and back one group ahead of its
+backward (`fine_grained_activation_offload.py`): as many bytes.
+
 Left out: copies in pieces. A chunk's activations leave and come back whole: the device has all of
 them until the last byte is out, and from the first byte back.
 
@@ -32,7 +35,7 @@ import numpy as np
 from twin.arch.ops import Layer, Weights
 from twin.optimizers.base import Holders, Phase, Share
 from twin.planning.columns import columns
-from twin.planning.footprint import kept_bytes
+from twin.planning.footprint import sent_by_op
 from twin.planning.types import Chunk, Mesh
 from twin.scenario import Scenario
 from twin.schedules.base import Action
@@ -71,10 +74,8 @@ def offloaded(actions: Sequence[Action]) -> frozenset[tuple[int, int]]:
 
 def offload_bytes(layers: Iterable[Layer], memory: MemorySpec) -> float:
     """Bytes of a chunk's activations of one micro-batch that go to the host and come back; none
-    unless the memory policy says so. What the head keeps stays: its backward comes at once."""
-    if "activations" not in memory.offload:
-        return 0.0
-    return sum(kept_bytes(layer, memory) for layer in layers if layer.kind != "head")
+    unless the memory policy says so."""
+    return sum(sum(sent_by_op(layer, memory).values()) for layer in layers)
 
 
 BUCKET: Final = 2.0**29

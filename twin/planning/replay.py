@@ -89,8 +89,7 @@ def _actions(plan: Plan, stage: int) -> Sequence[Action]:
     enough = enough_microbatches(parallel.schedule, *shape, plan.microbatches)
     order = columns_of(parallel.schedule, *shape, enough)[stage]
     needs = footprints(plan.scenario.memory, plan.chunks)
-    away = "activations" in plan.scenario.memory.offload
-    last = walk_columns(order, needs, offload=away).fullest
+    last = walk_columns(order, needs).fullest
     most = max(len(chunk.layers) for chunk in plan.chunks if chunk.stage == stage)
     count = min(last + 2, len(order), max(2, MOST_PASSES // max(1, most)))
     return [order.action(at) for at in range(count)]

@@ -76,16 +76,13 @@ class Walk:
         )
 
 
-def walk(
-    actions: Sequence[Action], needs: Mapping[int, Footprint], *, offload: bool = False
-) -> Walk:
-    """Walks a stage's ordered actions; `offload` sends what forwards keep to the host and back."""
-    return walk_columns(columns(actions), needs, offload=offload)
+def walk(actions: Sequence[Action], needs: Mapping[int, Footprint]) -> Walk:
+    """Walks a stage's ordered actions; `Footprint.sent` of what forwards keep goes to the host and
+    back."""
+    return walk_columns(columns(actions), needs)
 
 
-def walk_columns(
-    actions: Columns, needs: Mapping[int, Footprint], *, offload: bool = False
-) -> Walk:
+def walk_columns(actions: Columns, needs: Mapping[int, Footprint]) -> Walk:
     """The same of actions in columns."""
     if not len(actions):
         raise ValueError("a stage without actions has no peak")
@@ -102,7 +99,7 @@ def walk_columns(
     sign = [_FORWARDS[kind] * needs[chunk].kept.activations for kind, chunk in actions.rows]
     kept = np.cumsum(np.array(sign)[of])
     host = host_left = np.zeros(len(actions))
-    if offload and len(actions.trips.row):
+    if len(actions.trips.row) and any(needs[chunk].sent for _, chunk in actions.rows):
         away, host, host_left = _away(actions, needs)
         during[:, 0] -= away
         left[:, 0] -= away
@@ -124,7 +121,7 @@ def _table(of_pass: Sequence[Held]) -> Bytes:
 def _away(actions: Columns, needs: Mapping[int, Footprint]) -> tuple[Bytes, Bytes, Bytes]:
     """Bytes per action that are on the host only; on the host while it runs; and after it."""
     trips, end = actions.trips, len(actions) + 1
-    size = np.array([needs[chunk].kept.activations for _, chunk in actions.rows])[trips.row]
+    size = np.array([needs[chunk].sent for _, chunk in actions.rows])[trips.row]
     turns = np.column_stack((trips.gone, trips.back)).ravel()
     only = _sums(turns, np.column_stack((size, -size)).ravel(), end)
     arrived, returned = _sums(trips.out, size, end), _sums(trips.back, size, end)

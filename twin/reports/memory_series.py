@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from twin.engine.program import COMPUTE
 from twin.engine.trace import Trace
-from twin.planning.footprint import Held, footprints, kept_by_op
+from twin.planning.footprint import Held, footprints, kept_by_op, sent_by_op
 from twin.planning.memory import moment
 from twin.planning.offload import trips
 from twin.planning.types import Plan
@@ -147,10 +147,9 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
     through = _walked(plan, actions)
     peak = through.fullest
     alive, late = _waiting(actions[: peak + 1])
-    if "activations" in plan.scenario.memory.offload:
-        alive -= Counter(
-            chunk for (chunk, _), trip in trips(actions).items() if trip.gone <= peak < trip.back
-        )
+    gone = Counter(
+        chunk for (chunk, _), trip in trips(actions).items() if trip.gone <= peak < trip.back
+    )
     waits = sum(needs[c].late.activations * n for c, n in late.items())
     running = needs[actions[peak].chunk]
     if actions[peak].kind == "I":  # it fills with what waits as far as it is fuller than it began
@@ -159,15 +158,17 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
     for chunk in plan.chunks:
         for layer in chunk.layers:
             kept = {} if layer.kind == "head" else kept_by_op(layer, plan.scenario.memory)
+            sent = sent_by_op(layer, plan.scenario.memory)
             for name, size in kept.items():
-                by_op[name] = by_op.get(name, 0.0) + size * alive[chunk.index]
+                here = size * alive[chunk.index] - sent.get(name, 0.0) * gone[chunk.index]
+                by_op[name] = by_op.get(name, 0.0) + here
     return _adding_up(by_op, float(through.during[peak, 0]))
 
 
 def _walked(plan: Plan, actions: Sequence[Action]) -> Walk:
     """A stage's actions, walked under the plan's memory policy."""
     memory = plan.scenario.memory
-    return walk(actions, footprints(memory, plan.chunks), offload="activations" in memory.offload)
+    return walk(actions, footprints(memory, plan.chunks))
 
 
 def _order(plan: Plan, stage: int, microbatches: int) -> tuple[Action, ...]:

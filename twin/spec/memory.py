@@ -3,7 +3,7 @@ memory."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from twin.spec.base import Flag, Spec
 
@@ -18,7 +18,18 @@ Recompute = Literal[
     "all_but_qkv",
 ]
 Fp8Store = Literal["moe_up_input", "swiglu_input"]
-Offload = Literal["activations", "optimizer", "optimizer_dense", "optimizer_expert"]
+OffloadedActivations = Literal[
+    "activations",
+    "attention_norm_input",
+    "qkv_input",
+    "attention_core",
+    "attention_out_input",
+    "ffn_norm_input",
+    "moe_up_input",
+    "moe_swiglu_input",
+]
+_ACTIVATIONS: tuple[OffloadedActivations, ...] = get_args(OffloadedActivations)
+Offload = Literal[OffloadedActivations, "optimizer", "optimizer_dense", "optimizer_expert"]
 
 
 class MemorySpec(Spec):
@@ -35,8 +46,9 @@ class MemorySpec(Spec):
     fp8_store: tuple[Fp8Store, ...] = ()
     """kept in FP8 with block scales instead of bf16 until the backward"""
     offload: tuple[Offload, ...] = ()
-    """kept in host memory: activations between forward and backward, optimizer states (all, or
-    those of dense weights or of experts) between steps"""
+    """kept in host memory: activations between forward and backward (all, or those that the named
+    part of a layer keeps), optimizer states (all, or those of dense weights or of experts) between
+    steps"""
     optimizer_update: Literal["device", "host"] = "device"
     """where offloaded states are updated: device streams them through the GPU and back; host sends
     gradients down and new weights up"""
@@ -45,6 +57,11 @@ class MemorySpec(Spec):
     """zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 and the
     optimizer's own, with no bf16 copy beside them; what is gathered arrives in one tensor and is
     copied into parameters, and gradients are bf16 until they are reduced"""
+
+    @property
+    def activations_on_host(self) -> tuple[OffloadedActivations, ...]:
+        """Names of the activations that wait in host memory."""
+        return tuple(name for name in _ACTIVATIONS if name in self.offload)
 
     @property
     def states_on_host(self) -> frozenset[Literal["dense", "expert"]]:

@@ -203,8 +203,9 @@ SCHEDULES: list[Any] = [
 MEMORY: dict[str, list[Any]] = {
     "recompute": [[], ["full"], ["attention_core"], ["norms", "swiglu"], ["mla_up", "moe_down"]],
     "fp8_store": [[], ["swiglu_input"]],
-    "offload": [[], ["activations"], ["optimizer"], ["optimizer_dense"], ["activations",
-                "optimizer_expert", "optimizer_dense"]],
+    "offload": [[], ["activations"], ["optimizer"], ["optimizer_dense"],
+                ["moe_up_input", "moe_swiglu_input"], ["qkv_input", "attention_core"],
+                ["activations", "optimizer_expert", "optimizer_dense"]],
     "optimizer_update": ["device", "host"],
     "fully_shard": [False, False, True],
 }  # fmt: skip

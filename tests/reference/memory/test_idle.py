@@ -33,6 +33,11 @@ CASES: dict[str, tuple[MemorySpec, ModelSpec, list[str]]] = {
         PICO,
         ["optimizer_update host"],
     ),
+    "a part of a layer's activations": (
+        MemorySpec(offload=("moe_up_input", "optimizer")),
+        PICO,
+        ["offload moe_up_input"],
+    ),
     "nothing": (MemorySpec(), GROUPED, []),
     "all that a dense model has": (
         MemorySpec(recompute=("norms", "swiglu", "attention_core"), fp8_store=("swiglu_input",)),

@@ -173,7 +173,7 @@ class Judge:
             return broken
         bound = self.bound(layout, scenario)
         kept = bound.kept
-        if "activations" not in layout.memory.offload:
+        if not layout.memory.activations_on_host:
             kept = self._known.once(
                 lambda: waiting(bound, layout.schedule, count), id(bound), count
             )

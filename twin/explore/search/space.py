@@ -315,7 +315,7 @@ def _policies(scenario: Scenario, runs: RunsSpec | None) -> tuple[MemorySpec, ..
     latent = ("mla_up",) if isinstance(model.attention, LatentAttention) else ()
     light = ("norms", "swiglu", *latent) if model.ffn.kind == "swiglu" else ("norms",)
     packed = ("moe_up_input", "swiglu_input") if model.moe is not None else ()
-    states = tuple(one for one in own.offload if one != "activations")
+    states = tuple(one for one in own.offload if one not in own.activations_on_host)
     kept = (
         ((), (), ()),
         (light, (), ()),

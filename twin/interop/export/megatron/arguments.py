@@ -22,7 +22,14 @@ from typing import Any, TypeAlias, cast
 from twin.interop.importing.megatron import Launch, understood
 from twin.interop.importing.megatron.launch_file import Argument
 from twin.interop.importing.megatron.model import layout_of, pattern_of
-from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA, RECOMPUTED, SCALING, SHARDING
+from twin.interop.importing.megatron.run import (
+    OF_EXPERTS,
+    OFFLOADED,
+    PIPELINE_BEFORE_DATA,
+    RECOMPUTED,
+    SCALING,
+    SHARDING,
+)
 from twin.loading.files import read_data
 from twin.optimizers.adamw import AdamW
 from twin.planning.experts import MERGING
@@ -34,9 +41,6 @@ from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Moe
 
 _DROPOUT = "0.1"
 """Megatron-LM's default probability."""
-_OFFLOADED = ("attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm")
-_OF_EXPERTS = ("expert_fc1", "moe_act")
-"""Modules of `--offload-modules` that every model has, and those of experts."""
 
 Value: TypeAlias = int | float | str | tuple[str, ...] | None
 Options: TypeAlias = dict[str, Value]
@@ -272,9 +276,14 @@ def _memory(scenario: Scenario) -> Options:
         found["recompute-num-layers"] = 1
     elif named:
         found |= {"recompute-granularity": "selective", "recompute-modules": named}
-    if "activations" in memory.offload:
-        found["fine-grained-activation-offloading"] = True
-        found["offload-modules"] = (*_OFFLOADED, *(_OF_EXPERTS if model.moe else ()))
+    sent = memory.activations_on_host
+    modules = tuple(
+        module
+        for module, policy in OFFLOADED.items()
+        if {policy, "activations"} & {*sent} and (model.moe or module not in OF_EXPERTS)
+    )
+    if modules:
+        found |= {"fine-grained-activation-offloading": True, "offload-modules": modules}
     whole = len(memory.states_on_host) == 2  # of dense weights, and of experts
     on_host = memory.optimizer_update == "host"
     return found | {

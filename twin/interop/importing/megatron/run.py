@@ -14,6 +14,10 @@ Fields = dict[str, Any]
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """`--data-parallel-sharding-strategy` of Megatron-FSDP as ZeRO's stages."""
+OFFLOADED: dict[str, Any] = table(__name__, "OFFLOADED")
+"""`--offload-modules` as `memory.offload`."""
+OF_EXPERTS = ("expert_fc1", "moe_act")
+"""Those of experts."""
 RECOMPUTED: dict[str, Any] = table(__name__, "RECOMPUTED")
 """`--recompute-modules` that `memory.recompute` has, too."""
 SCALING = {"blockwise": "block", "delayed": "tensor", "tensorwise": "current", "mxfp8": "mx"}
@@ -139,10 +143,12 @@ def _activations(args: Arguments) -> tuple[str, ...]:
     whole = args.count("cpu-offloading-num-layers", 0, least=0)
     if whole:
         args.remark("`--cpu-offloading-num-layers`: activations of all layers go to the host here.")
-    if fine and modules:
-        shown = ", ".join(modules)
-        args.remark(f"All activations go to the host here, not only inputs of {shown}.")
-    return ("activations",) if fine or whole else ()
+    for module in (module for module in modules if fine and module not in OFFLOADED):
+        args.remark(f"Offloading `{module}` has no name here: what it keeps stays on the device.")
+    present = OFFLOADED if args.count("num-experts", 0, least=0) else {*OFFLOADED} - {*OF_EXPERTS}
+    if whole or (fine and {*present} <= {*modules}):
+        return ("activations",)
+    return tuple(OFFLOADED[module] for module in modules if fine and module in OFFLOADED)
 
 
 def train_fields(args: Arguments) -> Fields:
