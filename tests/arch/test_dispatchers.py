@@ -13,6 +13,8 @@ from twin.arch.dispatchers import chosen
 from twin.arch.kernels import ELEMENT, SINGLE
 from twin.arch.ops import Dispatcher, Exchange, Layer, Op, Shape
 from twin.arch.stack import layers
+from twin.loading import load
+from twin.planning.compile import shape_of
 
 MIXTURE = catalog("mixtral-8x7b")
 TOKENS, HIDDEN, RANKS, CHOSEN, EXPERTS = 4096, 4096, 4, 2, 8
@@ -105,6 +107,80 @@ def test_unfused_sums_move_zeros_and_each_row_three_times() -> None:
     assert unfused["dispatch_permute"].backward.bytes == added
     assert unfused["combine_unpermute"].forward.bytes == added
     assert fused["combine_unpermute"].forward.bytes == ELEMENT * (1 + CHOSEN) * VALUES
+
+
+MEGATRON: dict[str, dict[str, tuple[float, float]]] = {
+    "fused": {
+        "dispatch_permute": (3, 3),
+        "dispatch": (2, 2),
+        "dispatch_sort": (4, 4),
+        "combine_sort": (4, 4),
+        "combine": (2, 2),
+        "combine_unpermute": (3, 3),
+    },
+    "unfused": {
+        "dispatch_permute": (4, 7),
+        "dispatch": (2, 2),
+        "dispatch_sort": (4, 4),
+        "combine_sort": (4, 4),
+        "combine": (2, 2),
+        "combine_unpermute": (7, 4),
+    },
+    "fp8": {
+        "dispatch_permute": (3, 3),
+        "dispatch": (2, 2),
+        "dispatch_sort": (4, 4),
+        "experts_pad": (4, 4),
+        "experts_cast": (6, 0),
+        "experts_unpad": (4, 4),
+        "combine_sort": (4, 4),
+        "combine": (2, 2),
+        "combine_unpermute": (3, 3),
+    },
+}
+"""Megatron-LM's `alltoall`, counted by hand in its code (`token_dispatcher.py`, `moe_utils.py`,
+`experts.py` at d98e8a64): what moves forward and for gradients, in bf16 tensors of one hidden state
+per token; two experts per token are two such tensors. A permutation reads tokens and writes copies;
+`index_select` reads copies, and back adds each to zeros (written, then two reads and a write per
+copy); sorting by expert, padding and its removal read and write copies. The cast reads copies twice
+for a scale per tensor, and writes them whole and turned, half as wide."""
+SHAPES = {
+    "fused": PLAIN,
+    "unfused": replace(PLAIN, permute="unfused"),
+    "fp8": replace(PLAIN, precision="fp8", scaling="current", pads=True),
+}
+
+
+@pytest.mark.parametrize("kind", MEGATRON)
+def test_megatrons_dispatcher_moves_what_its_code_does(kind: str) -> None:
+    tensor, wanted = ELEMENT * VALUES, MEGATRON[kind]
+    found: dict[str, tuple[float, float]] = {}
+    for item in layer(replace(SHAPES[kind], weights_apart=True)).items:
+        if isinstance(item, Exchange):
+            found[item.name] = item.payload() / tensor, item.payload(backward=True) / tensor
+        else:
+            found[item.name] = item.forward.bytes / tensor, item.backward.bytes / tensor
+    around = [name for name in found if name in wanted or name.startswith(("dispatch", "combine"))]
+    weights = CHOSEN * SINGLE / HIDDEN / ELEMENT  # fp32, one of each copy, by themselves
+    assert found["dispatch_weights"] == (weights, weights)
+    assert [name for name in around if name != "dispatch_weights"] == list(wanted)
+    for name, moved in wanted.items():
+        assert found[name] == pytest.approx(moved, rel=0.02), name  # room for scales
+
+
+def test_padding_is_for_fp8_products_of_dropless_experts_alone() -> None:
+    """Not on HybridEP, which pads on its way, nor with places of a fixed number."""
+    base = ["train.precision=fp8", "train.fp8_scaling=current", "software=megatron-core-tuned"]
+    apart = ["parallel.dispatcher=alltoall"]
+    for sets, padded in (
+        ([*base, *apart], True),
+        ([*base, "parallel.dispatcher=deepep"], True),
+        ([*base, "parallel.dispatcher=hybridep"], False),
+        ([*base, *apart, "train.expert_capacity=1.0"], False),
+        ([*base, *apart, "software.pads_experts=false"], False),
+        ([*base[1:], *apart], False),
+    ):
+        assert shape_of(load("kimi-k2-256xh800", sets)).pads == padded, sets
 
 
 def test_padded_rows_are_copied_twice_more() -> None:

@@ -193,6 +193,8 @@ class Shape:
     """Places of an expert over its mean rows: it computes all of them, and no rows are counted."""
     permute: Permute = "fused"
     """Where the dispatcher is `alltoall` or `allgather`."""
+    pads: bool = False
+    """Each expert's rows are padded for FP8 products by a kernel, and cut again by another."""
     accumulate: int = 8
     """Bytes moved per weight when its gradient is added to the buffer: read and written, in fp32;
     4 in bf16."""

@@ -127,7 +127,16 @@ def shape_of(scenario: Scenario) -> Shape:
         dispatcher=parallel.dispatcher,
         capacity=places(scenario),
         permute=software.permute,
+        pads=_pads(scenario),
     )
+
+
+def _pads(scenario: Scenario) -> bool:
+    """Whether kernels of their own pad the rows of experts. HybridEP pads on the way, and places
+    of a fixed number need no padding."""
+    by_itself = scenario.software is not None and scenario.software.pads_experts
+    fp8, apart = scenario.train.precision == "fp8", scenario.parallel.dispatcher != "hybridep"
+    return by_itself and fp8 and apart and scenario.train.expert_capacity is None
 
 
 def _expert_layers(scenario: Scenario) -> float:

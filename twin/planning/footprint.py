@@ -35,7 +35,14 @@ _KEEPERS: Final[dict[str, frozenset[str]]] = {
     "attention_out_input": frozenset({"attention_out", "attention_out_cast"}),
     "ffn_norm_input": frozenset({"attention_residual"}),
     "moe_up_input": frozenset(
-        {"dispatch", "dispatch_gather", "dispatch_permute", "dispatch_sort", "experts_cast"}
+        {
+            "dispatch",
+            "dispatch_gather",
+            "dispatch_permute",
+            "dispatch_sort",
+            "experts_pad",
+            "experts_cast",
+        }
     ),
     "moe_swiglu_input": frozenset({"experts_up"}),
 }

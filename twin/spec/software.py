@@ -141,5 +141,8 @@ class SoftwareSpec(Spec):
     permute: Literal["fused", "unfused"] = "fused"
     """how rows come into order of experts, with the dispatchers alltoall and allgather: by one
     kernel, or picked by index and added to zeros by calls of the framework"""
+    pads_experts: Flag = False
+    """in FP8 kernels of their own pad each expert's rows to the multiple that products need, and
+    cut them again, as Transformer Engine's Fp8Padding; false: routing or the dispatcher pads"""
     calibrations: Annotated[dict[str, str], Field(default_factory=dict[str, str])]
     """calibrations of its kernels by GPU; of others the GPU's own is taken"""

@@ -22,6 +22,7 @@ Assumptions, all named:
   `Shape.weigh_outputs` they multiply it in fp32 instead (torchtitan, `MoE.forward`): the fp32 copy
   is kept for the weights' gradient, 4 x top-k x hidden bytes per token.
 - A layer that runs again asks for numbers of rows again.
+- With `Shape.pads` rows are copied once more before and behind the experts, both ways.
 - Experts of one rank get the same rows each; a grouped GEMM is slower where they do not, because
   the last tile of each expert is not full.
 - Tensor ranks do not cut router and shared experts: each is whole on every tensor rank. With
@@ -175,7 +176,10 @@ def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
 def _kept(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     """Copies tokens to their experts. The last step makes the experts' input, which is kept, or its
     cast."""
-    steps = chosen(shape).dispatch(way, moe, shape)
+    steps = (
+        *chosen(shape).dispatch(way, moe, shape),
+        *_padded("experts_pad", way.width, way, shape),
+    )
     keeps = (*steps[:-1], replace(steps[-1], saved=way.width * way.routed))
     if not shape.per_tensor:
         return keeps
@@ -198,7 +202,20 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
         *turns("experts_down", down, shape, arrives=True),
         *((_biased(rows * hidden, own),) if moe.bias else ()),
         *((_weighed(rows * hidden),) if shape.weigh_outputs else ()),
+        *_padded("experts_unpad", ELEMENT, Way.of(moe, hidden, shape), shape),
     )
+
+
+def _padded(name: str, width: float, way: Way, shape: Shape) -> tuple[Op, ...]:
+    """Rows copied so that each expert's number of them is a multiple of 16 (32 with scales of 32
+    values), and routing weights with them; or back. The gradients go the other way (Transformer
+    Engine, `Fp8Padding` and `Fp8Unpadding`; Megatron-LM, `TEGroupedMLP.forward`). The padding
+    itself, half a multiple per expert, is left out."""
+    if not shape.pads:
+        return ()
+    moved = 2.0 * width * way.routed
+    both = Work(0.0, moved, 2 if name == "experts_pad" else 1)
+    return (streaming(name, both, both, 0.0, width * way.routed, "bandwidth"),)
 
 
 def _clamped(values: int) -> Op:
