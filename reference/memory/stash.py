@@ -342,7 +342,7 @@ def _absent(policy: MemorySpec, model: ModelSpec) -> list[Problem]:
             *(("fp8_store", one) for one in policy.fp8_store),
             *(("offload", one) for one in policy.offload),
         ]
-    lacks: dict[str, str] = {}
+    lacks = {"moe": "this trainer runs whole layers or single operations again"}
     if isinstance(model.attention, GroupedAttention):
         lacks["mla_up"] = f"the attention of {model.name} has no latents"
     if not any(model.has_experts(layer) for layer in range(model.layers)):

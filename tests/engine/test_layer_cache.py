@@ -24,6 +24,7 @@ TENSOR = {"parallel.tensor": 4, "parallel.sequence_parallel": True}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "full": {"memory.recompute": ["full"]},
+    "experts again": {"memory.recompute": ["norms", "moe"]},
     "zero 2": {"parallel.zero": 2},
     "zero 3": {"parallel.zero": 3},
     "zero 3, kept whole in between": {"parallel.zero": 3, "memory.recompute": ["full"], **TENSOR},

@@ -8,6 +8,7 @@ of Korthikanti et al. 2022 (arXiv:2205.05198), section 5: the part between the p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from twin.arch.ops import Layer, Op
@@ -43,6 +44,12 @@ ALL_BUT_QKV: Final = "all_but_qkv"
 """All but the projections to queries, keys and values, whose outputs are kept: MaxText's
 `remat_policy=save_qkv_proj`."""
 
+EXPERTS: Final = "moe"
+"""From the router to the sum of what experts give, exchanges included: Megatron-LM's module `moe`
+of `--recompute-modules`, of which the normed hidden state is kept."""
+_OF_EXPERTS: Final = ("router", "shared", "expert", "dispatch", "combine")
+"""How names of its items begin."""
+
 TRANSFORMER: Final = ("dense", "moe", "mtp")
 """Kinds of layers that can be recomputed. The embedding and heads are not."""
 
@@ -53,8 +60,18 @@ def wholly(layer: Layer, policies: Sequence[str]) -> bool:
     return "full" in policies and layer.kind in TRANSFORMER
 
 
+def checkpointed(layer: Layer, policies: Sequence[str]) -> Layer | None:
+    """The part of a layer whose forward the backward pass runs again as a whole and in order, with
+    its collectives; None where single ops run again at most."""
+    if wholly(layer, policies):
+        return layer
+    if EXPERTS not in policies or layer.kind not in ("moe", "mtp"):
+        return None
+    return replace(layer, items=tuple(i for i in layer.items if i.name.startswith(_OF_EXPERTS)))
+
+
 def again(layer: Layer, policies: Sequence[str]) -> frozenset[str]:
-    """Names of the ops of a layer that the backward pass runs again, with the casts of their
+    """Names of the items of a layer that the backward pass runs again, with the casts of their
     outputs to FP8 (`twin.arch.fp8`), where there are any."""
     if wholly(layer, policies):
         return frozenset(item.name for item in layer.items if isinstance(item, Op))
@@ -62,6 +79,8 @@ def again(layer: Layer, policies: Sequence[str]) -> frozenset[str]:
         return frozenset()
     named = frozenset[str]().union(*(RECOMPUTED[p] for p in policies if p in RECOMPUTED))
     found = named | {f"{name}_cast" for name in named}
+    if part := checkpointed(layer, policies):
+        found |= {item.name for item in part.items}
     if ALTERNATE in policies:
         found |= _alternate(layer)
     if ALL_BUT_QKV in policies:

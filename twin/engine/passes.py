@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from twin.arch.ops import Exchange, Layer, Op, Work
-from twin.arch.recompute import again, wholly
+from twin.arch.recompute import again, checkpointed
 from twin.engine import layer_cache
 from twin.engine.builder import Builder
 from twin.engine.cost_model import CostModel, Kernels
@@ -86,12 +86,11 @@ def _weights_of_layer(layer: Layer, builder: Builder) -> None:
 
 def recomputed(layer: Layer, costs: CostModel, recompute: Sequence[str]) -> float:
     """Seconds of the kernels that the backward pass of a layer runs again, on the mean rank."""
-    names, pieces = again(layer, recompute), frozenset[str]()
-    if wholly(layer, recompute):
-        pieces = cut(forward_units(layer, costs.overlap))
+    names, part = again(layer, recompute), checkpointed(layer, recompute)
+    units = list(forward_units(part, costs.overlap)) if part else []
+    pieces = cut(units)
     ops = [item for item in layer.items if isinstance(item, Op) and item.name in names]
-    again_copied = _copies(forward_units(layer, costs.overlap), costs, "forward")
-    copied = sum(seconds for _, seconds in again_copied) if wholly(layer, recompute) else 0.0
+    copied = sum(seconds for _, seconds in _copies(units, costs, "forward"))
     return copied + sum(
         kernels.seconds - kernels.imbalance
         for op in ops
@@ -134,11 +133,11 @@ def _reversed_layer(layer: Layer, builder: Builder, recompute: tuple[str, ...], 
     costs = builder.costs
     gathered = costs.zero >= 3 and costs.reshard_after_forward
     with _whole(layer, builder, name, gathered=gathered):
-        if wholly(layer, recompute):
-            _forward(layer, builder, "recompute")
-            _backward(layer, builder, frozenset(), name)
-        else:
-            _backward(layer, builder, again(layer, recompute), name)
+        part, repeated = checkpointed(layer, recompute), again(layer, recompute)
+        if part is not None:
+            _forward(part, builder, "recompute")
+            repeated -= {item.name for item in part.items}
+        _backward(layer, builder, repeated, name)
     if costs.zero >= 2 and name == "backward":
         builder.reduce(layer)
 

@@ -54,6 +54,8 @@ def idle_recompute(policy: MemorySpec, layers: Sequence[Layer]) -> list[Warning]
         return [_idle(text.format(", ".join(named)))] if named else []
     present = {item.name for layer in layers for item in layer.items}
     idle = [one for one in named if one in RECOMPUTED and not RECOMPUTED[one] & present]
+    if "moe" in named and "router" not in present:
+        idle.append("moe")
     text = "recompute {} changes nothing: no layer of this model has it."
     return [_idle(text.format(", ".join(idle)))] if idle else []
 

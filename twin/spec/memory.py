@@ -14,6 +14,7 @@ Recompute = Literal[
     "swiglu",
     "mla_up",
     "moe_down",
+    "moe",
     "alternate_products",
     "all_but_qkv",
 ]
@@ -37,9 +38,10 @@ class MemorySpec(Spec):
     (arXiv:2507.20534, section 2.4): norms, SwiGLU, MLA up-projections and MoE down-projections run
     again; inputs of MoE up-projections and of SwiGLU wait in FP8-E4M3 with an fp32 scale per 128
     numbers. `attention_core` is the part of attention between the projections (Korthikanti et al.
-    2022, section 4.2), `full` every layer, and `alternate_products` all but the attention core and
-    every first of two matrix products, as torchtitan's selective checkpointing per op;
-    `all_but_qkv` all but the projections to queries, keys and values (MaxText)."""
+    2022, section 4.2), `full` every layer, `moe` the experts' part of it with its exchanges, and
+    `alternate_products` all but the attention core and every first of two matrix products, as
+    torchtitan's selective checkpointing per op; `all_but_qkv` all but the projections to queries,
+    keys and values (MaxText)."""
 
     recompute: tuple[Recompute, ...] = ()
     """what the backward pass computes again; empty: all is kept"""

@@ -385,6 +385,6 @@ def _recompute(row: PublishedRow) -> tuple[str, ...] | None:
 
 _MODULES: Final = {
     "norm": "norms", "layernorm": "norms", "act": "swiglu", "moe_act": "swiglu",
-    "mla_up_proj": "mla_up", "core_attn": "attention_core", "moe": "full",
+    "mla_up_proj": "mla_up", "core_attn": "attention_core", "moe": "moe",
 }  # fmt: skip
 """Modules of Megatron-Core's --recompute-modules in the twin's words."""

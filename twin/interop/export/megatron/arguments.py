@@ -264,6 +264,7 @@ def _memory(scenario: Scenario) -> Options:
     found: Options = {}
     absent = {
         "moe_act": model.moe is None,
+        "moe": model.moe is None,
         "mla_up_proj": not isinstance(model.attention, LatentAttention),
     }
     named = tuple(
