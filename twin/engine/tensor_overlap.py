@@ -18,7 +18,9 @@ parallelism):
   the next is multiplied.
 - Gradients of what a gather feeds stay `bulk`, whole products beside whole tensors, as is
   Transformer Engine's default. Where weights' gradients are put off, the input's gradient is
-  summed in pieces instead.
+  summed in pieces instead. Of several products that read one tensor (queries, keys and values, or
+  gate and up, apart) nothing runs beside the sum: PyTorch fuses it with a single product only
+  (`_inductor/fx_passes/micro_pipeline_tp.py`, `_find_producer_matmul`), and the norm behind waits.
 
 A gather in pieces inside a node goes by copy engines and holds no SMs (`use_ce` there); sums take
 `collective_sms`. Pieces are for attention and feed-forward blocks: embedding and head are no
@@ -183,9 +185,21 @@ def _beside(items: Sequence[Item], at: int, direction: Direction) -> BulkSum | N
     if gather is None and (not ops or _work(ops[0], direction).product is None):
         return None
     last = items[end] if end < len(items) else None
-    if last is None or not _sums(last, direction):
+    if last is None or not _sums(last, direction) or _apart(ops):
         return None
     return BulkSum(gather, ops, last)
+
+
+def _apart(ops: Sequence[Op]) -> bool:
+    """Whether the last ops of a backward pass are several products that read one tensor forward:
+    their gradients are added up before ranks sum them."""
+    widths: list[int] = []
+    for op in reversed(ops):
+        if op.forward.product is not None:
+            widths.append(op.forward.product.k)
+        elif op.forward.kernels and op.kind != "cast":
+            break
+    return len(widths) > 1 and len(set(widths)) == 1
 
 
 def _sums(item: Item, direction: Direction) -> TypeGuard[Exchange]:
