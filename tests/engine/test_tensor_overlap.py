@@ -162,14 +162,17 @@ def test_without_sequence_parallelism_all_reduces_run_beside_weights_gradients()
 
 
 def test_nothing_runs_beside_the_sum_of_an_input_that_several_products_read() -> None:
-    """Gate and up apart: their gradients are added up first, so that all of 60 us is exposed."""
+    """Gate and up apart: their gradients are added up first, and the sum is exposed whole."""
     costs, program = by_hand()
     enter = Exchange("enter", "tensor", bytes_of(60, costs) / 2, None, "all_reduce")
     each = work(flop_of(40))
     apart = tuple(Op(name, "gemm", each, each, each) for name in ("gate", "up"))
     layer = Layer("dense", (enter, *apart), Weights(), 0.0)
-    bulk = backward_pass((layer,), replace(costs, overlap="bulk"), ())
-    assert exposed_us(bulk, program) == pytest.approx(60, abs=0.01)
+    plain, bulk = (
+        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap), ()), program)
+        for overlap in ("none", "bulk")
+    )
+    assert bulk == plain > 10
 
 
 def test_head_and_embedding_are_not_cut() -> None:
