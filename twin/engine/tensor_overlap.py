@@ -185,19 +185,21 @@ def _beside(items: Sequence[Item], at: int, direction: Direction) -> BulkSum | N
     if gather is None and (not ops or _work(ops[0], direction).product is None):
         return None
     last = items[end] if end < len(items) else None
-    if last is None or not _sums(last, direction) or _apart(ops):
+    if last is None or not _sums(last, direction) or _apart(items[:end]):
         return None
     return BulkSum(gather, ops, last)
 
 
-def _apart(ops: Sequence[Op]) -> bool:
-    """Whether the last ops of a backward pass are several products that read one tensor forward:
+def _apart(items: Sequence[Item]) -> bool:
+    """Whether a backward pass up to here ends with several products that read one tensor forward:
     their gradients are added up before ranks sum them."""
     widths: list[int] = []
-    for op in reversed(ops):
-        if op.forward.product is not None:
-            widths.append(op.forward.product.k)
-        elif op.forward.kernels and op.kind != "cast":
+    for item in reversed(items):
+        if isinstance(item, Exchange):
+            break
+        if item.forward.product is not None:
+            widths.append(item.forward.product.k)
+        elif item.forward.kernels and item.kind != "cast":
             break
     return len(widths) > 1 and len(set(widths)) == 1
 
