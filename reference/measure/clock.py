@@ -8,7 +8,8 @@ beside. With more threads it is the wall's. On a GPU a sample is a row
 between two events, behind a kernel that sleeps until the host has enqueued them all: so the host's
 own time is in none of it (`host_seconds` measures that). A row cycles through several sets of
 inputs, more than the L2 holds, since in training operands come from memory. On a CPU there is one
-set: what fits into its caches stays there, as it does between the kernels of a small model.
+set: what fits into its caches stays there, as it does between the kernels of a small model. States
+of an optimizer do not, and have several (`points.timed`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
@@ -84,7 +86,8 @@ def measure(
     has nothing left to do, the host's time included, as a training step lasts."""
     with _no_collection():
         first, host = _warm(calls, device)
-        count = max(1, min(LONGEST[device.type], round(ROW[device.type] / max(first, 1e-9))))
+        fit = min(LONGEST[device.type], round(ROW[device.type] / max(first, 1e-9)))
+        count = max(len(calls), fit)
         row = [calls[i % len(calls)] for i in range(count)]
         if device.type == "cuda" and not with_host:
             watch = _events(device, 2 * host * count + AHEAD)
@@ -251,6 +254,14 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache of this CPU, of which Linux tells; 32 MiB where it does not."""
+    sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    return max(
+        (int(size.read_text().strip().removesuffix("K")) << 10 for size in sizes), default=32 << 20
+    )
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -23,6 +23,8 @@ from reference.measure.clock import Call, Effort, Statistic, Timing
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 
+CACHES: Final = 4
+"""How many times the cache sets of inputs are together."""
 SAME = ("name", "device", "software")
 """What must agree for two groups to be of one machine."""
 
@@ -208,12 +210,14 @@ class Skip:
         return f"skipped {self.group}: {self.what}: {self.why}"
 
 
-def timed(make: Make, size: float) -> Callable[[Setting], Timing]:
+def timed(make: Make, size: float, *, cold: bool = False) -> Callable[[Setting], Timing]:
     """Times what `make` prepares with fresh inputs of `size` bytes; on a GPU several sets, so that
-    together they exceed its cache."""
+    together they exceed its cache. `cold`: on a CPU as well."""
 
     def run(setting: Setting) -> Timing:
         sets = min(8, ceil(setting.cache / max(size, 1))) if setting.cache else 1
+        if cold and setting.device.type == "cpu" and not setting.quick:
+            sets = ceil(CACHES * clock.last_level_cache() / size)
         calls = [make(setting.device) for _ in range(max(1, sets))]
         return clock.measure(calls, setting.device, setting.effort)
 

@@ -51,6 +51,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "routing": ("route", "route_backward"),
     "loss": ("loss", "loss_backward"),
     "update": ("adamw",),
+    "gradient_norm": ("gradient_norm",),
 }
 """Operations of each kind that the twin tells apart (`twin.spec.calibration.StreamingSpec`)."""
 HELD: Final[dict[tuple[str, ...], dict[str, Unknown]]] = {

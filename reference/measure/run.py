@@ -22,6 +22,7 @@ from reference.measure.groups import GROUPS
 from reference.measure.limits import device_limits, fit_engine, fit_links
 from reference.measure.points import (
     BF16,
+    CACHES,
     MeasuredPoint,
     Setting,
     Skip,
@@ -42,8 +43,6 @@ QUICK_FLOP: Final = 5e8
 SECONDS: Final = {"cpu": 0.25, "cuda": 0.1}
 """Of one case at most, but for the fewest samples."""
 QUICK_SECONDS: Final = 0.01
-CACHES: Final = 4
-"""How many times the L2 of a GPU sets of inputs are together."""
 
 
 @dataclass(frozen=True, slots=True)

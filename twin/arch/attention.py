@@ -102,7 +102,10 @@ def _flash(heads: Heads, shape: Shape) -> Op:
         width=width,
     )
     kept = float(lse + output * shape.separate)
-    return Op("attention_flash", "attention", forward, backward, saved=kept, output=output)
+    whole = shape.sequence // shape.context
+    return Op(
+        "attention_flash", "attention", forward, backward, saved=kept, output=output, queries=whole
+    )
 
 
 def _unfused(heads: Heads, shape: Shape, dropout: bool) -> tuple[Op, ...]:

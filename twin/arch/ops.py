@@ -22,13 +22,14 @@ Streaming = Literal[
     "routing",
     "loss",
     "update",
+    "gradient_norm",
     "bandwidth",
 ]
 """Kernels whose time is that of their memory traffic, by what they do: norms; SwiGLU and the like;
 rotary positions; casts to and from FP8; rows that are copied into another order; scores and
-choice of experts; softmax and loss
-over the vocabulary; an optimizer's elementwise update; all others. A profile may know each kind
-apart (`CalibrationSpec.streaming`); where it does not, all are as the last."""
+choice of experts; softmax and loss over the vocabulary; an optimizer's elementwise update; sums of
+squares of gradients; all others. A profile may know each kind apart (`CalibrationSpec.streaming`);
+where it does not, all are as the last."""
 OpClass = Literal["gemm", "grouped_gemm", "attention", Streaming]
 """Classes of kernels; a calibration profile has an efficiency for each."""
 
@@ -112,6 +113,8 @@ class Op:
     aside: bool = False
     load: float = 1.0
     """Its rows over those of the mean rank of its expert group."""
+    queries: int = 0
+    """Of attention: queries of a sequence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
             closing.add("all_gather_weights", "all_gather", size, group)
     layers = [layer for chunk in chunks for layer in chunk.layers]
     closing.loads(layers)
-    closing.host(sum(one.count for layer in layers for one in layer.matrices))
+    closing.host(layers)
     return tuple(closing.steps), tuple(closing.ready)
 
 
@@ -180,7 +180,7 @@ class _Closing:
         here = update
         if scenario.memory.states_on_host:
             here = scenario.train.optimizer.step(on_device(scenario, share))
-        self.compute((("bandwidth", squares(share.learned)),))
+        self.compute((("gradient_norm", squares(share.learned)),))
         self.gradient_norm()
         self.exchanges(update.before)
         if update.maxima is not None:
@@ -214,9 +214,9 @@ class _Closing:
         biases = sum(layer.weights.buffers for layer in layers)
         self.small("expert_loads", COUNT * biases)
 
-    def host(self, matrices: int) -> None:
+    def host(self, layers: Sequence[Layer]) -> None:
         """What the host does for a step beside its passes, once the gradient norm has come."""
-        seconds = self.costs.host.step(matrices)
+        seconds = self.costs.host.step(layers)
         if seconds:
             after = (self.agreed,) if self.agreed is not None else self.last
             name, stream = (NAME, HOST) if self.costs.host.ahead else (ISSUE, COMPUTE)

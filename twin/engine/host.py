@@ -17,11 +17,12 @@ autograd thread runs while the main thread waits), and no launch latency beside 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final, Literal
 
-from twin.arch.ops import Op, Work
+from twin.arch.ops import Layer, Op, Work
 from twin.engine.program import COMPUTE, HOST, Step, Template
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.software import HostThreadSpec, OperationSpec
@@ -79,8 +80,10 @@ class HostCosts:
             each = self.software.call if part == "forward" else self.software.gradient
             return self.slowness * each * work.kernels
         if part == "forward":
-            return self._seconds(own.forward, own.each_forward, op, work)
-        whole = self._seconds(own.backward, own.each_backward, op, work)
+            each = _turns(own, op, work) * self._items(own.each_forward)
+            return self.slowness * (self._items(own.forward) + each)
+        each = _turns(own, op, work) * self._items(own.each_backward)
+        whole = self.slowness * (self._items(own.backward) + each)
         return whole / 2 if op.weight.kernels else whole
 
     def run(self, op: Op, part: Part, work: Work) -> Work:
@@ -131,13 +134,15 @@ class HostCosts:
             return 0.0
         return self.slowness * self._items(self.software.each_microbatch)
 
-    def step(self, matrices: int) -> float:
-        """Seconds of the host for a step as a whole, with so many matrices of weights."""
+    def step(self, layers: Iterable[Layer]) -> float:
+        """Seconds of the host for a step as a whole, with these layers on the rank."""
         if self.software is None:
             return 0.0
-        own = self._items(self.software.each_step) + matrices * self._items(
-            self.software.each_weight
-        )
+        own, each = self._items(self.software.each_step), self._items(self.software.each_weight)
+        for layer in layers:
+            own += each * sum(one.count for one in layer.matrices)
+            known = (self._operation(op) for op in layer.items if isinstance(op, Op))
+            own += sum(self._items(one.update) for one in known if one is not None)
         return self.slowness * own
 
     def _graphed(self, *names: str) -> bool:
@@ -150,14 +155,6 @@ class HostCosts:
         known = self.software.operations
         return known.get(op.name) or known.get(op.kind)
 
-    def _seconds(
-        self, own: Mapping[str, float], each: Mapping[str, float], op: Op, work: Work
-    ) -> float:
-        product = op.forward.product
-        alone = work.kernels if op.kind == "cast" else 1
-        groups = alone if product is None else product.groups
-        return self.slowness * (self._items(own) + groups * self._items(each))
-
     def _items(self, counts: Mapping[str, float]) -> float:
         assert self.software is not None, "counts belong to a software stack"
         items = self.software.items
@@ -169,6 +166,18 @@ class HostCosts:
         profile = self.calibration
         further = min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
         return 1.0 + max(0.0, kernels - 1.0) * further
+
+
+def _turns(own: OperationSpec, op: Op, work: Work) -> float:
+    """How often a loop in the framework runs: for each expert of a product, each kernel of a
+    cast, each block of queries of attention."""
+    if op.forward.product is not None:
+        return op.forward.product.groups
+    if op.kind == "cast":
+        return work.kernels
+    blocks = (size for longest, size in own.query_blocks if op.queries <= longest)
+    block = next(blocks, None)
+    return 1 if block is None else ceil(op.queries / block)
 
 
 def in_thread(template: Template, sync_ns: float) -> Template:

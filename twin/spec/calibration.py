@@ -95,6 +95,8 @@ class StreamingSpec(Spec):
     """softmax and loss over the vocabulary"""
     update: KernelsSpec | None = None
     """the optimizer's elementwise update"""
+    gradient_norm: KernelsSpec | None = None
+    """sum of squares of gradients"""
 
 
 class CalibrationSpec(Spec):

@@ -24,9 +24,14 @@ class OperationSpec(Spec):
     backward: Items
     """items for its gradients: nodes of autograd, hooks"""
     each_forward: Items
-    """items forward for each expert of the rank; of a cast, for each of its kernels"""
+    """items forward for each expert of the rank; of a cast, for each of its kernels; of attention,
+    for each block of queries"""
     each_backward: Items
     """the same for its gradients"""
+    update: Items
+    """items of each step for its weights: gradient norm, optimizer"""
+    query_blocks: tuple[tuple[int, int], ...] = ()
+    """queries of a block of attention, each behind the longest sequence that is cut so"""
     forward_kernels: Calls | None = None
     """kernels that run forward; null: as many as the operation counts"""
     backward_kernels: Calls | None = None
@@ -36,7 +41,8 @@ class OperationSpec(Spec):
 def _known(operations: dict[str, OperationSpec], info: ValidationInfo) -> dict[str, OperationSpec]:
     items: dict[str, float] = info.data.get("items") or {}
     for name, one in operations.items():
-        for part in (one.forward, one.backward, one.each_forward, one.each_backward):
+        counted = one.forward, one.backward, one.each_forward, one.each_backward, one.update
+        for part in counted:
             strange = next((item for item in part if items and item not in items), None)
             if strange is not None:
                 message = f"`{name}` counts `{strange}`, which is none of the items"

@@ -1,9 +1,10 @@
 """What moves the weights (`optimizer`), and whole training steps of the reference model (`steps`).
 
-AdamW on a table, and Newton-Schulz on matrices of a model's shapes, stacked where there are many of
-one. FLOP of Newton-Schulz are five iterations of three products; bytes are those that the twin
-counts: for AdamW 30 a weight (an fp32 gradient and two fp32 moments, an fp32 master and the bf16
-weight).
+AdamW and the gradient norm on a table, and Newton-Schulz on matrices of a model's shapes, stacked
+where there are many of one. FLOP of Newton-Schulz are five iterations of three products; bytes are
+those that the twin counts: for AdamW 30 a weight (an fp32 gradient and two fp32 moments, an fp32
+master and the bf16 weight), for the norm 4. A step reads states and gradients once, after all its
+passes: so neither finds them in a cache, whatever the table's size.
 
 A step is forward, backward and MuonClip on one micro-batch. The model is the device's preset: small
 on a GPU, nano and tiny on a CPU. FLOP are the model's (`reference.trainer.trainee`), so that their
@@ -53,6 +54,7 @@ from reference.model.transformer import Transformer, initialize
 from reference.optim.muon import muon_flop, orthogonalize
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
+from reference.parallel.replicas import Alone
 from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer, Vocabulary
 from reference.trainer.trainee import flop_per_token
@@ -63,13 +65,19 @@ from twin.spec.model import ModelSpec
 ADAMW = 30.0
 """Bytes of an update per weight: gradient read (4), master and both moments read and written (24),
 bf16 weight written (2)."""
+NORM: Final = 4.0
+"""Bytes of the gradient norm per weight: the fp32 gradient."""
+TABLES: Final = BySetting((1, 4, 16, 64), (1, 4, 16, 64), (4, 16, 64, 256, 1024))
+"""Rows of the tables, in parts of 64 of the embedding's. On a CPU up to a step's weights."""
 
 
 def optimizer_cases(setting: Setting) -> list[TimedCase | Skip]:
-    """AdamW on the embedding; Newton-Schulz on every projection, and on the experts of a rank."""
+    """AdamW and the gradient norm on tables; Newton-Schulz on every projection, and on the experts
+    of a rank."""
     spec = setting.spec
     words = min(spec.vocab, int(setting.most_bytes / ADAMW / spec.hidden))
-    found = [_adamw(words // part, spec.hidden) for part in (64, 16, 4, 1)]
+    rows = [words * part // 64 for part in setting.of(TABLES)]
+    found = [_table(op, count, spec.hidden) for op in ("adamw", "gradient_norm") for count in rows]
     found += [_newton_schulz(1, rows, cols) for rows, cols in projections(spec)]
     if spec.moe is not None:
         count = min(spec.moe.experts, RANK)
@@ -77,18 +85,19 @@ def optimizer_cases(setting: Setting) -> list[TimedCase | Skip]:
             _newton_schulz(count, spec.moe.width, spec.hidden),
             _newton_schulz(count, spec.hidden, spec.moe.width),
         ]
-    return of_reach(found[:6] if setting.quick else found, "optimizer", setting)
+    return of_reach(found[:10] if setting.quick else found, "optimizer", setting)
 
 
-def _adamw(rows: int, cols: int) -> TimedCase:
+def _table(op: str, rows: int, cols: int) -> TimedCase:
     def make(device: torch.device) -> Call:
         table = nn.Parameter(bf16(device, rows, cols))
-        optimizer = MuonClip([("embedding.weight", table)], OptimizerSpec(kind="adamw"))
+        optimizer = Alone([("embedding.weight", table)], OptimizerSpec(kind="adamw"))
         table.grad = random(device, torch.float32, rows, cols)
-        return optimizer.step
+        return optimizer.move if op == "adamw" else optimizer.norm_squares
 
-    size, shape = ADAMW * rows * cols, {"rows": rows, "cols": cols}
-    return TimedCase("adamw", shape, BF16, 0.0, size, 1, timed(make, size))
+    size = (ADAMW if op == "adamw" else NORM) * rows * cols
+    shape = {"rows": rows, "cols": cols}
+    return TimedCase(op, shape, BF16, 0.0, size, 1, timed(make, size, cold=True))
 
 
 def _newton_schulz(count: int, rows: int, cols: int) -> TimedCase:

@@ -26,6 +26,10 @@ from reference.optim.qk_clip import clip
 from reference.parallel.replicas import Alone
 
 TOKENS: Final = 16
+BLOCK: Final = 64
+"""Queries of a block of attention."""
+BLOCKS: Final = {"part_block": TOKENS, "whole_block": BLOCK, "two_blocks": BLOCK + TOKENS}
+"""Lengths of attention: a part of a block, a block, and a block with a part of the next."""
 NARROW: Final = {
     "layers": 2,
     "hidden": 32,
@@ -128,7 +132,7 @@ class Narrow:
             "norm": Timed(lambda: layer.attention_norm(x_BTD), 4),
             "linear": Timed(lambda: layer.attention.q_down(x_BTD), 7),
             "latent_attention": Timed(self._latent()),
-            "attention": Timed(self._attention()),
+            **{name: Timed(self._attention(tokens)) for name, tokens in BLOCKS.items()},
             "router": Timed(lambda: layer.ffn.router(x_BTD[0].detach().requires_grad_())[1]),
             "experts_order": Timed(self._moe(rows)),
             "swiglu": Timed(self._swiglu()),
@@ -185,10 +189,10 @@ class Narrow:
 
         return call
 
-    def _attention(self) -> Callable[[], Any]:
+    def _attention(self, tokens: int) -> Callable[[], Any]:
         block = self.layer.attention
         widths = (block.nope + block.rotary, block.nope + block.rotary, block.value)
-        given = [leaf(1, TOKENS, block.heads, width) for width in widths]
+        given = [leaf(1, tokens, block.heads, width) for width in widths]
         return lambda: block._attend(*given)  # noqa: SLF001
 
     def _moe(self, rows: int) -> Callable[[], Any]:

@@ -1,8 +1,11 @@
 """Seconds of the items of a step: functions forward and backward, loops over experts, calls.
 
-All functions of a layer run in a shuffled order, as often as a layer calls them, after memory has
-streamed through the caches as weights of experts do in a step. So each finds its code and objects
-as cold as a step does. Means leave out the slowest and the fastest twentieth. No step is timed.
+All functions of a layer run in a shuffled order, as often as a layer calls them, after as much
+memory has streamed through the caches as a layer's experts do in a step. So each finds its code and
+objects as cold as a step does. A loop over experts finds its code warm, and its weights and sums of
+gradients in memory: since the last micro-batch those of the other layers have passed. Before it
+more streams than the last cache holds. Means leave out the slowest and the fastest twentieth. No
+step is timed.
 """
 
 from __future__ import annotations
@@ -19,21 +22,35 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from reference.measure.host.functions import LOOPS, Narrow, Timed, loop, narrow_run
+from reference.measure.clock import last_level_cache
+from reference.measure.host.functions import (
+    BLOCK,
+    BLOCKS,
+    LOOPS,
+    TOKENS,
+    Narrow,
+    Timed,
+    loop,
+    narrow_run,
+)
 from reference.trainer.settings import settings
 
 ROUNDS: Final = 250
 WARM: Final = 20
 """Rounds before the first that counts."""
-STREAMED: Final = 8 << 20
+LAYER: Final = 8 << 20
 """Bytes that pass through the caches before a round, OURS: more than a core's own, and about what
 the experts of a small model's layer read and write."""
+ALL: Final = 2 * last_level_cache()
+"""Bytes after which no cache holds what it held before."""
 FEW: Final = 4
 MANY: Final = 64
 """Experts of the loops that are timed: their difference says what an expert takes."""
 MOVED: Final = {"": 2, "_backward": 10}
 """Bytes of a weight that a loop moves, which a profile counts and no item does: reads it; reads it
 again, and adds to its fp32 gradient."""
+FRAMES: Final = 200
+"""Calls of Python that are timed together, each of a function of its own."""
 NODES: Final = (2, 42)
 """Lengths of the chains whose difference says what a node of autograd takes."""
 
@@ -74,15 +91,20 @@ def items(rounds: int = ROUNDS) -> dict[str, float]:
         narrow = Narrow(run)
         short = {name: Timed(loop(name, FEW)) for name in LOOPS}
         found = _functions(narrow.functions() | short, rounds)
-        each, byte = _loops(rounds // 2)
         for way in MOVED:
-            around = [found.pop(name + way) - FEW * each[name + way] for name in LOOPS]
-            found[f"experts{way}"] = fmean(around)
+            few, whole, more = (found.pop(f"{length}{way}") for length in BLOCKS)
+            # Beside what as many queries take within a block.
+            block = more - whole - (whole - few) * TOKENS / (BLOCK - TOKENS)
+            found |= {f"attention{way}": few - block, f"attention_block{way}": block}
+        each, byte = _loops(rounds // 2)
         beside = {
             name + way: each[name + way] - moved * inputs * outputs * byte
             for name, (inputs, outputs) in LOOPS.items()
             for way, moved in MOVED.items()
         }
+        for way in MOVED:
+            around = [found.pop(name + way) - FEW * beside[name + way] for name in LOOPS]
+            found[f"experts{way}"] = fmean(around)
         return {**found, **beside, **_calls(rounds), "parameter": _update(narrow, rounds)}
 
 
@@ -118,13 +140,14 @@ def _ends(out: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
 
 def _loops(rounds: int) -> tuple[dict[str, float], float]:
     """What an expert takes of each loop, forward and backward, and a byte that is streamed."""
-    samples, stream = Samples(), _stream()
+    samples, stream = Samples(), _stream(ALL)
     calls = {(name, experts): loop(name, experts) for name in LOOPS for experts in (FEW, MANY)}
     order = list(calls)
     for turn in range(rounds + WARM):
         found = samples if turn >= WARM else Samples()
         random.shuffle(order)
         for name, experts in order:
+            stream()
             found.add("stream", stream)
             ends, grads = _ends(found.add(f"{name}*{experts}", calls[name, experts]))
             stream()
@@ -135,18 +158,18 @@ def _loops(rounds: int) -> tuple[dict[str, float], float]:
         for one in LOOPS
         for name in (one, f"{one}_backward")
     }
-    return each, samples["stream"] / (2 * STREAMED)
+    return each, samples["stream"] / (2 * ALL)
 
 
 def _calls(rounds: int) -> dict[str, float]:
     """Calls of torch and Python that a micro-batch makes beside its functions."""
     x, y = torch.randn(8, 8), torch.randn(8, 8)
-    frames = [_frame(number) for number in range(200)]
+    frames = [_frame(number) for number in range(FRAMES)]
     calls: dict[str, list[Callable[[], Any]]] = {
         "view": [lambda: x.view(64), lambda: x[1:5], lambda: x.unsqueeze(0), x.detach],
         "fill": [lambda: torch.zeros_like(x), lambda: torch.arange(8)],
         "pointwise": [lambda: x * y, lambda: x + y, lambda: x.mul_(1.0), x.neg],
-        "frame": [partial(call, x, y) for call in frames],
+        "frames": [lambda: [call(x, y) for call in frames]],
     }
     short, long = NODES
     calls |= {f"node*{length}": [_chain(length)] for length in NODES}
@@ -159,7 +182,8 @@ def _calls(rounds: int) -> dict[str, float]:
         for name, call in order:
             found.add(name, call)
     node = (samples[f"node*{long}"] - samples[f"node*{short}"]) / (long - short)
-    return {name: samples[name] for name in calls if "*" not in name} | {"node": node}
+    own = {name: samples[name] for name in ("view", "fill", "pointwise")}
+    return {**own, "frame": samples["frames"] / FRAMES, "node": node}
 
 
 def _frame(number: int) -> Callable[[Any, Any], Any]:
@@ -181,7 +205,7 @@ def _chain(length: int) -> Callable[[], Any]:
 
 def _update(narrow: Narrow, rounds: int) -> float:
     """What a step does once, for each parameter."""
-    samples, stream = Samples(), _stream()
+    samples, stream = Samples(), _stream(ALL)
     for turn in range(rounds // 5 + WARM):
         narrow.give_gradients()
         stream()
@@ -189,7 +213,7 @@ def _update(narrow: Narrow, rounds: int) -> float:
     return samples["update"] / narrow.parameters
 
 
-def _stream() -> Callable[[], Any]:
+def _stream(size: int = LAYER) -> Callable[[], Any]:
     """Pass memory through the caches."""
-    memory = torch.zeros(STREAMED // 4)
+    memory = torch.zeros(size // 4)
     return lambda: memory.add_(1.0)

@@ -10,6 +10,8 @@ import torch
 
 from reference.measure import clock
 from reference.measure.clock import Effort, measure, summary
+from reference.measure.points import timed
+from tests.reference.measure.machines import setting
 
 CPU = torch.device("cpu")
 
@@ -42,6 +44,23 @@ def test_on_several_threads_the_wall_counts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     timing = measure([lambda: time.sleep(5e-3)], CPU, Effort(0.01, 3))
     assert timing.least >= 5e-3
+
+
+def test_a_row_cycles_through_all_sets_of_inputs_however_long_a_call_takes() -> None:
+    """Otherwise the first stays in the cache."""
+    ran: list[int] = []
+    calls = [lambda each=each: (ran.append(each), busy(1e-3)) for each in range(5)]
+    assert measure(calls, CPU, Effort(0.0, 1)).calls == 5
+    assert ran[-5:] == [0, 1, 2, 3, 4]
+
+
+def test_states_of_an_optimizer_exceed_the_last_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "last_level_cache", lambda: 1000)
+    made: list[int] = []
+    monkeypatch.setattr(clock, "measure", lambda calls, *_: made.append(len(calls)))
+    for cold in (False, True):
+        timed(lambda _: lambda: None, 400.0, cold=cold)(setting("cpu", "kimi-k2-nano"))
+    assert made == [1, 10]
 
 
 def test_short_calls_are_timed_in_rows() -> None:

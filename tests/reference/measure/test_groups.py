@@ -18,7 +18,7 @@ from twin.arch import kernels
 from twin.arch.count import flop_per_token
 from twin.arch.ops import Matrices, Op, Shape
 from twin.loading import load_part
-from twin.optimizers.base import adamw_update
+from twin.optimizers.base import adamw_update, squares
 from twin.optimizers.orthogonal import newton_schulz
 
 HERE = setting("cuda", "kimi-k2")
@@ -112,6 +112,8 @@ def test_the_optimizer_does_the_work_that_the_twin_counts() -> None:
         rows, cols = case.shape["rows"], case.shape["cols"]
         if case.op == "adamw":
             assert case.bytes == adamw_update(rows * cols).bytes
+        elif case.op == "gradient_norm":
+            assert case.bytes == squares(rows * cols).bytes
         else:
             twin = newton_schulz(Matrices("expert", case.shape["matrices"], rows, cols))
             assert (case.flop, case.bytes) == (twin.flop, twin.bytes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
@@ -11,16 +12,23 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import twin
+from reference.config import load_run
+from reference.kernels import attention_blocks
 from reference.measure.host.counting import KIND_OF, KINDS
 from reference.measure.host.functions import Narrow, narrow_run
 from reference.measure.host.items import items
 from reference.measure.host.labels import label, local_name
+from reference.model.transformer import Transformer
 from reference.trainer.settings import settings
-from twin.loading import load_part
+from twin.engine.host import HostCosts
+from twin.loading import load, load_part
+from twin.loading.files import shipped_folder
+from twin.planning.types import Plan
 
 PRODUCTS = set(KINDS["product"].split())
-OWN_PRODUCTS = {"linear": 1, "router": 1, "attention": 2}
-"""Products forward of functions that have any: scores and values are the core's."""
+OWN_PRODUCTS = {"linear": 1, "router": 1, "part_block": 2, "whole_block": 2, "two_blocks": 4}
+"""Products forward of functions that have any: scores and values of each block of attention."""
 
 
 class _Watched(TorchDispatchMode):
@@ -90,6 +98,50 @@ def test_every_function_has_gradients_to_time(narrow: Narrow) -> None:
         out = timed.call()
         outs = out if isinstance(out, tuple) else (out,)
         assert any(one.grad_fn is not None for one in outs), name
+
+
+def _plan(layers: int, tokens: int) -> Plan:
+    words = [f"model.layers={layers}", f"train.sequence={tokens}tok"]
+    return twin.plan(load(shipped_folder() / "reference" / "bare-host-64-experts.yaml", words))
+
+
+@pytest.mark.parametrize("layers", [2, 4, 8])
+def test_a_step_updates_every_parameter_of_the_reference_once(layers: int) -> None:
+    plan = _plan(layers, 64)
+    software = plan.scenario.software
+    assert software is not None
+    assert software.host is not None
+    words = [f"model.layers={layers}", "model.moe.experts=64"]
+    model = Transformer(load_run("nano", words).model, device="meta")
+    costs = HostCosts(plan.scenario.calibration, software.host)
+    seconds = costs.step([layer for chunk in plan.chunks for layer in chunk.layers])
+    each = software.host.items["parameter"]
+    assert seconds == pytest.approx(len(list(model.parameters())) * each)
+
+
+@pytest.mark.parametrize("tokens", [16, 64, 96, 640])
+def test_items_times_counts_are_the_host_of_a_step(tokens: int) -> None:
+    """Four micro-batches of one sequence, 64 experts, blocks as the kernel's. Of
+    the embedding the host leaves out half a backward, that of its input."""
+    plan = _plan(3, tokens)
+    assert plan.scenario.software is not None
+    host = plan.scenario.software.host
+    assert host is not None
+    heads = torch.zeros(1, tokens, 2, 32)
+    blocks = len(list(attention_blocks._sizes(heads, heads).blocks()))
+    turns = {"attention_flash": blocks, "experts_up": 64, "experts_down": 64}
+
+    def seconds(counts: Mapping[str, float]) -> float:
+        return sum(count * host.items[name] for name, count in counts.items())
+
+    total = 4 * 2 * seconds(host.each_microbatch)
+    for item in (item for chunk in plan.chunks for layer in chunk.layers for item in layer.items):
+        own = host.operations[item.name]
+        each = seconds(own.each_forward) + seconds(own.each_backward)
+        passes = seconds(own.forward) + seconds(own.backward) + turns.get(item.name, 0) * each
+        total += 4 * passes + seconds(own.update)
+    trace = twin.simulate(twin.lower(plan))
+    assert trace.breakdown_ns[0]["host"] / 1e9 == pytest.approx(total, rel=1e-3)
 
 
 def test_items_are_those_of_the_catalog() -> None:
