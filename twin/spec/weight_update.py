@@ -46,6 +46,10 @@ class UpdaterSpec(Spec):
     regroup: Duration
     """making a new group of ranks and telling the network its memory, to recover"""
 
+    def each_tensor(self, layers: int) -> float:
+        """Seconds of an engine's host for one tensor of a model of so many layers."""
+        return self.per_tensor + self.per_layer * layers
+
 
 class ReplicaSpec(Spec):
     """The layout of one instance of the inference engine. Its experts are spread over all of its

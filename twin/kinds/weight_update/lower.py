@@ -218,8 +218,8 @@ class _Program:
         replica = self.plan.scenario.weight_update.replica
         rest = bucket.bytes - bucket.replicated - bucket.shared
         kept = bucket.replicated + bucket.shared / replica.tensor_ranks + rest / replica.gpus
-        updater, layers = self.plan.scenario.weight_update.updater, self.plan.scenario.model.layers
-        per_tensor = updater.per_tensor + updater.per_layer * layers
+        own = self.plan.scenario
+        per_tensor = own.weight_update.updater.each_tensor(own.model.layers)
         seconds = per_tensor * bucket.tensors + self._device_seconds(kept)
         return self.add("reload", bucket, seconds=seconds, after=after)
 

@@ -63,6 +63,9 @@ def bound(plan: UpdatePlan, trace: UpdateTrace) -> Bound:
 def _reason(plan: UpdatePlan, stage: Stage) -> str:
     updater = plan.scenario.weight_update.updater
     link, rate = Wires(plan).broadcast_rate()
+    if updater.in_place is not None:
+        link, rate = "trainers on the same GPUs", updater.in_place
+    each = updater.each_tensor(plan.scenario.model.layers)
     return {
         "regroup": "the software's own time",
         "read": "the rate of the storage",
@@ -71,7 +74,7 @@ def _reason(plan: UpdatePlan, stage: Stage) -> str:
         "broadcast": f"{link} carry {digits(rate / 1e9)} GB/s of it",
         "send": "the NICs of the ranks that receive",
         "handover": f"{digits(updater.hop * 1e6)} us per rank and bucket",
-        "reload": f"{digits(updater.per_tensor * 1e6)} us of host time per tensor",
+        "reload": f"{digits(each * 1e6)} us of host time per tensor",
     }[stage]
 
 
