@@ -32,7 +32,7 @@ from twin.evidence.validate.answer import (
     not_predicted,
     refused,
 )
-from twin.evidence.validate.scenario_parts import cluster_of, known, spec_of
+from twin.evidence.validate.scenario_parts import cluster_of, known, leaves, spec_of
 from twin.evidence.validate.steps import STEP, scenario_of
 from twin.evidence.validate.steps import answers as of_step
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
@@ -144,11 +144,8 @@ def _detached(row: PublishedRow, sets: tuple[str, ...]) -> Measured:
 def _place(row: PublishedRow) -> tuple[str, ...]:
     """The cluster of a row, as edits of a scenario."""
     place = cluster_of(row)
-    fewer = place.over.get("node", {})
-    sets = {f"cluster.{key}": value for key, value in place.section.items()}
-    return tuple(f"{key}={value}" for key, value in sets.items()) + tuple(
-        f"cluster.node.{key}={value}" for key, value in fewer.items()
-    )
+    sets = (*place.section.items(), *leaves(place.over))
+    return tuple(f"cluster.{key}={value}" for key, value in sets)
 
 
 def _outside(row: PublishedRow) -> str | None:

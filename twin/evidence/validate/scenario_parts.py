@@ -8,12 +8,14 @@ its NICs.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.errors import UsageError
+from twin.evidence.validate.network_words import NicWords, nic_of, without_nvlink
 from twin.evidence.validate.suite import Fields, PublishedRow, Unreadable, count, is_fields
 from twin.loading import catalog_parts, load_part
 from twin.loading.catalog import unavailable
@@ -207,18 +209,18 @@ def _moe(sizes: Fields) -> dict[str, Any]:
     return found
 
 
-_RATE: Final = re.compile(r"(\d+) ?x ?(\d+) ?G\b", re.IGNORECASE)
-"""NICs per node and their rate, as in `8x400G`."""
 _BLOCKED: Final = re.compile(r"1:(\d+) oversubscribed.*?(\d+)-GPU pods", re.IGNORECASE)
 """What is left of the rate between pods, and the GPUs of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCluster:
-    """The section `cluster` of a scenario, and what is changed in the parts that it names."""
+    """The section `cluster` of a scenario, what is changed in the parts that it names, and what the
+    row leaves open."""
 
     section: dict[str, Any]
     over: dict[str, Any]
+    assumed: tuple[str, ...] = ()
 
 
 def cluster_of(row: PublishedRow) -> RowCluster:
@@ -227,16 +229,58 @@ def cluster_of(row: PublishedRow) -> RowCluster:
     gpus = row.gpus
     if gpus is None:
         raise Unreadable("the row does not say on how many GPUs")
-    name = _node(row)
+    name, told = _node(row)
     node = load_part("nodes", name).spec
-    each = _per_node(gpus, node.gpus)
-    section = {"node": name, "nodes": gpus // each, "fabric": _fabric(row, node)}
-    over: dict[str, Any] = {} if each == node.gpus else {"node": {"gpus": each}}
-    blocked = _BLOCKED.search(str(row.system.get("network", "")))
+    each = _per_node(gpus, _gpus_per_node(row, node))
+    over: dict[str, Any] = {} if each == node.gpus else {"gpus": each}
+    over |= _links(row, node, told)
+    rate = told.rate or _gigabits(node)
+    section = {"node": name, "nodes": gpus // each, "fabric": _fabric(row, node, rate)}
+    found = {"node": over} if over else {}
+    blocked = _BLOCKED.search(_network(row))
     if blocked is not None:
         pod = max(1, int(blocked[2]) // each)
-        over["fabric"] = {"oversubscription": float(blocked[1]), "nodes_per_leaf": pod}
-    return RowCluster(section, over)
+        found["fabric"] = {"oversubscription": float(blocked[1]), "nodes_per_leaf": pod}
+    assumed = (told.assumed,) if told.assumed and gpus > each else ()
+    return RowCluster(section, found, assumed)
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted paths of a tree and their values, as `--set` takes them."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)
+
+
+def _network(row: PublishedRow) -> str:
+    return str(row.system.get("network", ""))
+
+
+def _gigabits(node: NodeSpec) -> float:
+    """Gb/s of the NIC of each GPU."""
+    return node.nic.bandwidth * 8e-9
+
+
+def _gpus_per_node(row: PublishedRow, node: NodeSpec) -> int:
+    """GPUs of a whole node: the row's, where it says fewer than the catalog's node has."""
+    names = ("gpus_per_node", "gpus_per_nvlink_domain")
+    told = [own for name in names if isinstance(own := row.system.get(name), int) and own > 0]
+    return min((node.gpus, *told))
+
+
+def _links(row: PublishedRow, node: NodeSpec, told: NicWords) -> dict[str, Any]:
+    """Links that the row has otherwise than the catalog's node: the rate of its NICs, and PCIe
+    where its GPUs have no NVLink."""
+    found: dict[str, Any] = {}
+    if told.rate is not None and round(told.rate, 3) != round(_gigabits(node), 3):
+        found["nic"] = {"bandwidth": f"{told.rate:g}Gbps"}
+    if without_nvlink(_network(row)):
+        pcie = node.host.pcie
+        port = {"bandwidth": f"{pcie.bandwidth * 1e-9:g}GB/s", "efficiency": pcie.efficiency}
+        found |= {"nvlink": port, "nvlink_sharp": False}
+    return found
 
 
 @cache
@@ -259,7 +303,7 @@ EFA: Final = "efa"
 
 def on_efa(row: PublishedRow) -> bool:
     """Whether nodes are connected by Amazon's EFA."""
-    return "EFA" in str(row.system.get("network", ""))
+    return "EFA" in _network(row)
 
 
 @cache
@@ -274,15 +318,27 @@ def nodes_with(gpu: str, *, efa: bool = False) -> dict[str, NodeSpec]:
     return found
 
 
-def _node(row: PublishedRow) -> str:
-    """Of the nodes with the GPU the one whose NICs come closest to what the row says; where it says
-    nothing, the fastest."""
-    having = nodes_with(gpu_of(row), efa=on_efa(row))
-    words = _RATE.search(str(row.system.get("network", "")))
-    if words is None:
-        return max(having, key=lambda name: having[name].nic.bandwidth)
-    rate = int(words[1]) * int(words[2]) * 1e9 / 8
-    return min(having, key=lambda n: abs(having[n].nic.bandwidth * having[n].gpus - rate))
+def _node(row: PublishedRow) -> tuple[str, NicWords]:
+    """Of the nodes with the GPU the one whose NICs come closest to what the row says, and that;
+    where it says nothing, the fastest."""
+    having = _nodes(row)
+    rates = {name: _gigabits(node) for name, node in having.items()}
+    fastest = max(having, key=lambda name: rates[name])
+    size = _gpus_per_node(row, having[fastest])
+    told = nic_of(_network(row), row.gpu, size, rates[fastest])
+    rate = told.rate
+    if rate is None:
+        return fastest, told
+    return min(having, key=lambda name: abs(rates[name] - rate)), told
+
+
+def _nodes(row: PublishedRow) -> dict[str, NodeSpec]:
+    """Nodes with the row's GPU; on Amazon's fabric others', where the catalog has none on it."""
+    gpu = gpu_of(row)
+    try:
+        return nodes_with(gpu, efa=on_efa(row))
+    except Unreadable:
+        return nodes_with(gpu)
 
 
 def _per_node(gpus: int, most: int) -> int:
@@ -293,17 +349,21 @@ def _per_node(gpus: int, most: int) -> int:
     return gpus // nodes
 
 
-def _fabric(row: PublishedRow, node: NodeSpec) -> str:
+def _fabric(row: PublishedRow, node: NodeSpec, rate: float) -> str:
     """The catalog's fat tree that is as fast as the node's NICs, or Amazon's fabric."""
     if on_efa(row):
         return EFA
     domain = row.system.get("gpus_per_nvlink_domain")
-    rate = round(node.nic.bandwidth * 8e-9)
     names = [name for name in catalog_parts("fabrics") if name.startswith("rail-fat-tree")]
     wide = [name for name in names if "nvl" in name]
     if isinstance(domain, int) and domain > node.gpus >= 8 and wide:
         return wide[0]
-    name = f"rail-fat-tree-{max(rate, 200)}g"
-    if name not in names:
-        raise Unreadable(f"the catalog has no fabric of {rate} Gb/s per NIC")
-    return name
+    speeds = {int(own[1]): name for name in names if (own := _TREE.fullmatch(name))}
+    enough = [speed for speed in speeds if speed >= round(rate)]
+    if not enough:
+        raise Unreadable(f"the catalog has no fabric of {rate:g} Gb/s per NIC")
+    return speeds[min(enough)]
+
+
+_TREE: Final = re.compile(r"rail-fat-tree-(\d+)g")
+"""A fabric of the catalog, by the Gb/s of its ports."""

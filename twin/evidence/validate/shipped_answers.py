@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from twin.answers.run_store import SOURCE, digest_of, unwritable
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
 from twin.evidence.validate.pairs import RowPair, both
+from twin.evidence.validate.scenario_parts import leaves
 from twin.evidence.validate.steps import settled, text_of, write_scenario
 from twin.evidence.validate.suite import SHIPPED, PublishedRow
 from twin.evidence.validate.summary import Summary
@@ -92,17 +93,7 @@ def plan_of(row: PublishedRow) -> RowScenario:
     """The scenario that a training row was predicted with. Raises `Unreadable` where it has
     none."""
     found, _ = settled(express(row))
-    return RowScenario(
-        f"{file_name(row.id)}.yaml", text_of(found.tree), tuple(_leaves(found.over, ""))
-    )
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", str(value)
+    return RowScenario(f"{file_name(row.id)}.yaml", text_of(found.tree), tuple(leaves(found.over)))
 
 
 def file_name(row_id: str) -> str:

@@ -77,6 +77,7 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
     model = model_of(row)
     again = _recompute(row)
     place = cluster_of(row)
+    assumed += place.assumed
     tree: Tree = {
         "schema": 1,
         "name": row.id,
