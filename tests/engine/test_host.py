@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand
 from twin.arch.ops import Op, Work
-from twin.engine.host import ISSUE, HostCosts, in_thread, with_host, without_host
+from twin.engine.host import ISSUE, HostCosts, in_thread, largest, with_host, without_host
 from twin.engine.overlap import length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, HOST, Step, Template
 from twin.engine.simulate import simulate
@@ -74,6 +74,27 @@ def test_a_question_of_the_start_does_not_wait_for_the_end() -> None:
     assert length(hosted(template)) == 40
 
 
+def test_what_an_early_host_has_issued_is_no_step() -> None:
+    """It asks by 3 for what comes at 15, so no step says what it did until then. The second kernel
+    waits for the 3 of the answer; 8 are left to issue."""
+    counts = Step("counts", EXPERT, 5 * US, (0,), None, host_ns=1 * US, asks="end")
+    first, last = kernels((10, 2), (10, 4))
+    template = hosted((first, counts, replace(last, after=(1,)), last), sync=3)
+    assert [round(step.duration_ns / US) for step in template if step.stream == HOST] == [3, 8]
+    assert length(template) == 15 + 3 + 10 + 10
+
+
+def test_an_exchange_that_nothing_waits_for_is_not_held() -> None:
+    """An exchange of 5 could start at 2 and is issued from 6 on; the kernel that needs it starts at
+    22 anyway."""
+    sent = Step("combine", EXPERT, 5 * US, (0,), None, host_ns=1 * US)
+    beside, late = (replace(kernels((time, 15))[0], after=()) for time in (2, 9))
+    first = kernels((2, 6))[0]
+    template = hosted((first, sent, beside, replace(late, after=(1,))))
+    assert [step.after for step in template if step.name == "combine"] == [(0,)]
+    assert length(template) == 6 + 1 + 15 + 15
+
+
 def test_the_host_issues_both_passes_of_a_pair() -> None:
     """Two passes of two segments each, four times 20 to issue."""
     forward, backward = kernels((10, 20), (10, 20)), kernels((10, 20), (10, 20))
@@ -100,6 +121,40 @@ def test_a_pass_is_no_shorter_than_host_or_device_and_no_longer_than_both(times)
 def test_a_slower_host_never_makes_a_pass_shorter(times, place) -> None:
     slower = [(t, h + 9 * (i == place)) for i, (t, h) in enumerate(times)]
     assert length(hosted(kernels(*slower))) >= length(hosted(kernels(*times))) - 0.5
+
+
+asking = st.tuples(
+    st.integers(0, 40), st.integers(0, 40), st.sampled_from(["", "start", "end"]), st.booleans()
+)
+
+
+@given(st.lists(asking, min_size=1, max_size=8), st.integers(0, 7))
+def test_nor_does_a_slower_host_beside_exchanges_that_it_asks_for(found, place) -> None:
+    def template(slower: int) -> Template:
+        return tuple(
+            Step(
+                *("sent" if sent else "forward", EXPERT if sent else COMPUTE, time * US),
+                (i - 1,) * (i > 0) if sent or i % 2 else (),
+                host_ns=(host + slower * (i == place)) * US,
+                asks=asks,
+            )
+            for i, (time, host, asks, sent) in enumerate(found)
+        )
+
+    assert length(hosted(template(9), sync=3)) >= length(hosted(template(0), sync=3)) - 0.5 * len(
+        found
+    )
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(1, 0.0), (2, 0.564), (8, 1.424), (32, 2.070)])
+def test_ranks_that_exchange_wait_for_the_slowest_host(ranks, expected) -> None:
+    """Expected largest of normal numbers (Harter 1961, table 1), within 5 %."""
+    assert largest(ranks) == pytest.approx(expected, rel=0.05)
+    software = load_part("software", "megatron-core").spec.host
+    assert software is not None
+    calibration = load_part("calibrations", "h100-nemo").spec
+    spread = software.model_copy(update={"rank_spread": 0.1, "slowness": 1.0})
+    assert HostCosts(calibration, spread, ranks=ranks).slowness == 1 + 0.1 * largest(ranks)
 
 
 @pytest.mark.parametrize("fidelity", ["events", "fast"])
@@ -176,6 +231,14 @@ def test_what_is_replayed_from_a_graph_costs_the_host_nothing() -> None:
     assert HostCosts(calibration, graphed).op(replace(router, name="qkv"), "forward") > 50e-6
     whole = HostCosts(calibration, software.model_copy(update={"graphed": ("all",)}))
     assert whole.op(replace(router, name="qkv"), "forward") == whole.exchange("dispatch") == 0.0
+
+
+def test_a_layer_that_is_computed_again_has_a_checkpoint() -> None:
+    """An engine and random states for each, where every layer is: 60 + 200 us."""
+    software = load_part("software", "megatron-core").spec.host
+    assert software is not None
+    host = HostCosts(load_part("calibrations", "h100-nemo").spec, software)
+    assert host.checkpoint == pytest.approx(software.slowness * 260e-6)
 
 
 def test_a_cast_of_experts_costs_the_host_a_launch_per_kernel() -> None:

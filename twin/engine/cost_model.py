@@ -166,6 +166,7 @@ class CostModel:
                 scenario.calibration,
                 None if scenario.software is None else scenario.software.host,
                 scenario.cluster.node.host.slowness,
+                max(plan.placements[group].size for group in ("tensor", "expert")),
                 scenario.train.fp8_scaling != "block",
             ),
         )

@@ -17,9 +17,10 @@ autograd thread runs while the main thread waits), and no launch latency beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from math import ceil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+from statistics import NormalDist
 from typing import Final, Literal
 
 from twin.arch.ops import Layer, Op, Work
@@ -44,14 +45,19 @@ class HostCosts:
     software: HostThreadSpec | None = None
     cpu: float = 1.0
     """Time of the node's CPU over that of the CPU of an H100 server."""
+    ranks: int = 1
+    """Ranks that wait for one another in a layer."""
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
     one costs the host nothing more, a loop over experts what its kernels add on the device."""
 
     @property
     def slowness(self) -> float:
-        """Time of an item over what the software says."""
-        return self.cpu * (1.0 if self.software is None else self.software.slowness)
+        """Time of an item over what the software says; of ranks that exchange, on the slowest."""
+        if self.software is None:
+            return self.cpu
+        slowest = 1.0 + self.software.rank_spread * largest(self.ranks)
+        return self.cpu * self.software.slowness * slowest
 
     @property
     def ahead(self) -> bool:
@@ -134,6 +140,13 @@ class HostCosts:
             return 0.0
         return self.slowness * self._items(self.software.each_microbatch)
 
+    @property
+    def checkpoint(self) -> float:
+        """Seconds of the host for a layer that is computed again, beside its operations."""
+        if self.software is None:
+            return 0.0
+        return self.slowness * self._items(self.software.each_checkpoint)
+
     def step(self, layers: Iterable[Layer]) -> float:
         """Seconds of the host for a step as a whole, with these layers on the rank."""
         if self.software is None:
@@ -180,6 +193,12 @@ def _turns(own: OperationSpec, op: Op, work: Work) -> float:
     return 1 if block is None else ceil(op.queries / block)
 
 
+def largest(ranks: int) -> float:
+    """The largest of so many standard normal numbers, expected (Blom 1958, Statistical Estimates
+    and Transformed Beta-Variables): sums over a layer's hundreds of calls are nearly normal."""
+    return NormalDist().inv_cdf((ranks - 0.375) / (ranks + 0.25)) if ranks > 1 else 0.0
+
+
 def in_thread(template: Template, sync_ns: float) -> Template:
     """A template whose thread issues each step before it runs: what it takes is a step of the
     compute stream. Kernels of a segment are issued together, which takes as long. Transfers run on
@@ -214,23 +233,48 @@ class _Issue:
     now: float = 0.0
     """When it issues the next step."""
 
+    early: set[int] = field(default_factory=set[int])
+    """Steps that it asks for before they have come so far."""
+
     def held(self, template: Template) -> tuple[list[bool], float]:
-        """Which steps wait for the host, and when the last kernel ends."""
+        """Which steps wait for the host so that something else sees it, and when the last kernel
+        ends."""
         ends: list[float] = []
+        starts: list[float] = []
         free: dict[int, float] = {}
         held: list[bool] = []
-        for step in template:
+        for place, step in enumerate(template):
             ready = max((ends[i] for i in step.after), default=0.0)
             ready = max(ready, free.get(step.stream, 0.0))
             held.append(self.now > ready + _UNSEEN_NS)
-            start = max(ready, self.now) if held[-1] else ready
-            ends.append(start + step.alone_ns(self.capacity))
+            starts.append(max(ready, self.now) if held[-1] else ready)
+            ends.append(starts[-1] + step.alone_ns(self.capacity))
             free[step.stream] = ends[-1]
             self.now += step.host_ns
             if step.asks:
-                answered = ends[-1] if step.asks == "end" else start
+                answered = ends[-1] if step.asks == "end" else starts[-1]
+                if self.now <= answered:
+                    self.early.add(place)
                 self.now = max(self.now, answered) + self.sync_ns
+        for place in _unseen(template, starts, ends):
+            held[place] = False
         return held, free.get(COMPUTE, 0.0)
+
+
+def _unseen(template: Template, starts: list[float], ends: list[float]) -> Iterator[int]:
+    """Exchanges that are through before all that waits for them could start: when they begin does
+    not matter."""
+    needed: dict[int, float] = {}
+    last: dict[int, int] = {}
+    for place, step in enumerate(template):
+        before = (last[step.stream],) if step.stream in last else ()
+        for waited in (*step.after, *before):
+            needed[waited] = min(needed.get(waited, inf), starts[place])
+        last[step.stream] = place
+    for place, start in needed.items():
+        step = template[place]
+        if step.stream != COMPUTE and not step.asks and start > ends[place]:
+            yield place
 
 
 _UNSEEN_NS: Final = 500.0
@@ -251,7 +295,7 @@ def weave(
     late = host.now > end + _UNSEEN_NS
     if not host.now or not (late or any(held) or any(step.asks for step in template)):
         return template, tuple(range(len(template)))
-    woven = _Woven(sync_ns)
+    woven = _Woven(sync_ns, host.early)
     woven.weave(template, held, late=late)
     return tuple(woven.steps), tuple(woven.places)
 
@@ -259,8 +303,8 @@ def weave(
 class _Woven:
     """Steps of device and host in one list."""
 
-    def __init__(self, sync_ns: float) -> None:
-        self.sync_ns = sync_ns
+    def __init__(self, sync_ns: float, early: set[int]) -> None:
+        self.sync_ns, self.early = sync_ns, early
         self.steps: list[Step] = []
         self.places: list[int] = []
         """Of the template's steps."""
@@ -272,7 +316,7 @@ class _Woven:
 
     def weave(self, template: Template, held: list[bool], *, late: bool) -> None:
         """Add a template with the host's steps; `late`: it ends with the host."""
-        for step, waits in zip(template, held, strict=True):
+        for place, (step, waits) in enumerate(zip(template, held, strict=True)):
             if waits:
                 self._issue()
             after = tuple(self.places[i] for i in step.after)
@@ -282,16 +326,18 @@ class _Woven:
             self.steps.append(replace(step, after=after))
             self.taken += step.host_ns
             if step.asks:
-                self._ask(step, after)
+                self._ask(step, after, early=place in self.early)
         self._issue()
         if late and self.last is not None:
             kernels = [i for i, one in enumerate(self.steps) if one.stream == COMPUTE]
             self.steps.append(Step(NAME, COMPUTE, 0, (*kernels[-1:], self.last)))
 
-    def _ask(self, step: Step, after: tuple[int, ...]) -> None:
-        """The host goes on when the device has come to a step, or through it."""
+    def _ask(self, step: Step, after: tuple[int, ...], *, early: bool) -> None:
+        """The host goes on when the device has come to a step, or through it. What it has issued
+        by then is no step if it is early: nothing waits for that, and the answer comes later."""
         place = self.places[-1]
-        self._issue()
+        if self.asked or not early:
+            self._issue()
         self.asked = (place,) if step.asks == "end" else after
         self.taken = self.sync_ns
 

@@ -135,6 +135,8 @@ def _reversed_layer(layer: Layer, builder: Builder, recompute: tuple[str, ...], 
     with _whole(layer, builder, name, gathered=gathered):
         part, repeated = checkpointed(layer, recompute), again(layer, recompute)
         if part is not None:
+            if costs.host.checkpoint:
+                builder.compute("recompute", Kernels(0.0, 0.0, costs.host.checkpoint))
             _forward(part, builder, "recompute")
             repeated -= {item.name for item in part.items}
         _backward(layer, builder, repeated, name)

@@ -78,6 +78,9 @@ class HostThreadSpec(Spec):
     of the calibration do not count"""
     slowness: Ratio = 1.0
     """time of the host over that of all that is counted: what the counts leave out"""
+    rank_spread: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """standard deviation of the host's time for a layer over its mean, from pass to pass and from
+    rank to rank: ranks that exchange wait for the slowest of them"""
     operations: Operations
     """counts by name of an operation or an exchange, or by an operation's kind"""
     each_microbatch: Items
@@ -86,6 +89,8 @@ class HostThreadSpec(Spec):
     """items of each step beside its operations: data, logs, learning rates"""
     each_weight: Items
     """items of each step for each matrix that the rank trains: copies, update"""
+    each_checkpoint: Items
+    """items of each layer that is computed again as a whole"""
     waits: tuple[str, ...] = ()
     """operations and exchanges of a layer that the host waits for: expert_counts (numbers of rows
     come to the host before a variable all-to-all), dispatch; and messages: the host waits for each
