@@ -60,7 +60,7 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
 ) -> int | None:
     """How many GPUs, and which layout?"""
 
-    goal = _goal(target, budget, fastest=max_throughput)
+    goal = goal_of(target, budget, fastest=max_throughput)
     seconds = quantity("--patience", patience, "seconds") if patience else PATIENCE
     if path is not None:
         require_writable(path, force=force)
@@ -116,7 +116,7 @@ def _refuse_budget() -> NoReturn:
     raise UsageError([Problem("TW053", "", "a budget needs a price, and there is none", fix)])
 
 
-def _goal(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
+def goal_of(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
     """What is asked for. Raises `UsageError` for what is no time or no money."""
 
     if fastest and (target or budget):
@@ -159,10 +159,10 @@ def _say(found: Recommendation | Scaling, output: Output, must: BreakEven | None
             output.sentence(sentence)
         if output.tables:
             output.show(*say.threshold_tables(must))
-    return _unanswered(found.ends) if found.pick is None else 0
+    return unanswered(found.ends) if found.pick is None else 0
 
 
-def _unanswered(status: set[str]) -> int:
+def unanswered(status: set[str]) -> int:
     """The exit code where nothing is recommended, by how layouts ended."""
     if "fits" in status:
         return NOT_AS_EXPECTED

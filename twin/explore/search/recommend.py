@@ -12,8 +12,8 @@ millisecond (`twin.explore.search.judge`), the fast path, and events.
 3. A size is open while the bound of its next layout would meet the goal and beat the pick by more
    than `TIE`. Open sizes get twice as many answers, until none is open or the time is spent. Then
    the pick is proven, or it is said how many layouts are open and how much better they might be.
-4. Leaders of Pareto-optimal sizes are simulated. Where nothing meets a deadline, larger clusters
-   are tried: how many GPUs would it take?
+4. Leaders of Pareto-optimal sizes are simulated, once at least. Where nothing meets a deadline,
+   larger clusters are tried: how many GPUs would it take?
 
 So the result is that of trying all, as far as a bound is none above the fast path (it is built so)
 and the fast path none above events (where links are shared it is too fast, and a few parts in a
@@ -108,6 +108,7 @@ class _Search:
             self.judge(Goal())
         self.answer(self.sizes)
         self._decide()
+        self._confirm_leaders()
         asked_before = -1
         while (open_sizes := self._open()) and monotonic() < self.ends:
             if (asked_now := sum(size.asked for size in self.sizes)) == asked_before:
@@ -116,7 +117,8 @@ class _Search:
             self._widen(open_sizes)
             self.answer(open_sizes)
             self._decide()
-        self._confirm_leaders()
+        while self._confirm_leaders() and monotonic() < self.ends:
+            pass
         self._decide()  # events of a leader may be below its estimate
         pruned: Counter[str] = Counter()
         for size in self.sizes:
@@ -213,14 +215,13 @@ class _Search:
                 size.failed.append(outcome.reason)
             self.asked.tell("simulating the best", before + done, before + len(ones))
 
-    def _confirm_leaders(self) -> None:
-        """Simulate the leaders of Pareto-optimal sizes, as long as there is time."""
-        while monotonic() < self.ends:
-            leaders = [size.leader for size in _in_question(self.sizes)]
-            waiting = [one for one in leaders if one is not None and one.events is None]
-            if not waiting:
-                return
+    def _confirm_leaders(self) -> bool:
+        """Simulate the leaders of Pareto-optimal sizes; whether there were any to simulate."""
+        leaders = [size.leader for size in _in_question(self.sizes)]
+        waiting = [one for one in leaders if one is not None and one.events is None]
+        if waiting:
             self._confirm(waiting)
+        return bool(waiting)
 
     def _open(self) -> tuple[Size, ...]:
         """Sizes on which a layout that was not answered might take the decision."""

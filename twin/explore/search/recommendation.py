@@ -170,6 +170,22 @@ class Recommendation:
         return sum(one.events is not None for size in self.sizes for one in size.fitting)
 
     @property
+    def alternatives(self) -> tuple[Answered, ...]:
+        """Beside the pick, of other sizes and simulated: the cheapest that is faster, and the
+        fastest that is cheaper."""
+        pick = self.pick or self.nearest
+        if pick is None:
+            return ()
+        leaders = [one for size in self.sizes if (one := size.leader) and one.events]
+        others = [one for one in leaders if one.layout.nodes != pick.layout.nodes]
+        days, money = days_and_money(pick.best.kpis)
+        figures = [(one, *days_and_money(one.best.kpis)) for one in others]
+        faster = [(cost, one) for one, taken, cost in figures if taken < days]
+        cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
+        found = (min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own)
+        return tuple(dict.fromkeys(found))
+
+    @property
     def frontier(self) -> tuple[Answered, ...]:
         """Of the best of each size those that no other one beats in days and cost."""
         leaders = [leader for size in self.sizes if (leader := size.leader)]
@@ -213,6 +229,7 @@ class Recommendation:
             "proven": not self.open,
             "open": self.open,
             "at_most_better": self.at_most_better,
+            "alternatives": [_point(one, scenario) for one in self.alternatives],
             "frontier": [_point(one, scenario) for one in self.frontier],
             "sizes": [_of_size(size, scenario) for size in self.sizes],
         }
