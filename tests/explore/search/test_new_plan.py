@@ -67,7 +67,7 @@ def test_a_gpu_that_no_node_has_is_refused_with_the_nearest():
 
 
 def test_the_page_holds_verdict_plans_and_what_was_not_examined(small):
-    axes = {"parallel.pipeline": [2], "parallel.expert": [8], "parallel.tensor": [1]}
+    axes = {"parallel.pipeline": [2], "parallel.expert": [4], "parallel.tensor": [1]}
     whole = narrowed(space(small, (1, 2)), axes)
     found = recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=2))
     text = page(Decision("<b>plan</b>", "which?", found, "twin new ...", "2026-11-27"))

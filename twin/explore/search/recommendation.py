@@ -182,8 +182,8 @@ class Recommendation:
         figures = [(one, *days_and_money(one.best.kpis)) for one in others]
         faster = [(cost, one) for one, taken, cost in figures if taken < days]
         cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
-        found = (min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own)
-        return tuple(dict.fromkeys(found))
+        found = [min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own]
+        return tuple(one for place, one in enumerate(found) if one not in found[:place])
 
     @property
     def frontier(self) -> tuple[Answered, ...]:
