@@ -78,6 +78,8 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
         ("PyTorch FSDP, compiled", {"fsdp": 8, "framework": "FSDP, torch.compile"}, "torchtitan"),
         ("torchtitan", {"fsdp": 8, "framework": "torchtitan, eager"}, "hf-eager"),
         ("Megatron-LM, eager", {"tp": 8}, "megatron-core"),
+        ("PyTorch Lightning", {"dp": 8, "zero": 0, "framework": "DDP, fused layers"}, "automodel"),
+        ("InternEvo", {"fsdp": 8}, "megatron-core"),
     ],
 )
 def test_a_source_that_no_stack_names_has_the_stack_of_its_words_or_its_layout(
@@ -132,3 +134,41 @@ def test_a_row_that_names_its_scales_has_them_and_others_have_their_stacks() -> 
     }
     found = {name: express(shipped(name)).tree["train"]["fp8_scaling"] for name in word}
     assert found == word
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "beside"),
+    [
+        ("Megatron-LM", "", False),
+        ("Megatron-LM", "--overlap-grad-reduce --overlap-param-gather", True),
+        ("Megatron-LM, OverlappedDistributedOptimizer", "", True),
+        ("Pai-Megatron-Patch", "", True),
+        ("Pai-Megatron-Patch", "collectives of the optimizer are not overlapped", False),
+        ("NeMo", "", True),
+    ],
+)
+def test_weights_are_gathered_beside_forward_passes_where_flags_or_recipes_ask_for_it(
+    framework: str, notes: str, beside: bool
+) -> None:
+    """Megatron-LM's argument is off by default."""
+    layout = {"tp": 2, "zero": 1, "framework": framework}
+    row = step("row", source={"title": "ours"}, parallelism=layout, notes=notes)
+    assert express(row).tree["parallel"].get("overlap_param_gather", False) is beside
+
+
+def test_hybrid_sharding_sends_as_many_bytes_between_nodes_as_kept_parameters() -> None:
+    layout = {"fsdp": 8, "dp": 64, "sharding": "HSDP"}
+    hybrid = step("row", source={"title": "ours"}, parallelism=layout)
+    plain = step("row", source={"title": "ours"}, parallelism={"fsdp": 64})
+    found = express(hybrid)
+    assert found.tree["parallel"]["reshard_after_forward"] is False
+    assert any("hybrid sharding" in words for words in found.assumed)
+    assert "reshard_after_forward" not in express(plain).tree["parallel"]
+    one_group = step("row", parallelism={**layout, "dp": 8}, source={"title": "ours"})
+    assert "reshard_after_forward" not in express(one_group).tree["parallel"]
+
+
+def test_states_sharded_in_a_node_are_told_as_sharded_over_all() -> None:
+    layout = {"zero": 1, "sharding": "optimizer states over 8 GPUs of a node"}
+    assumed = express(step("row", parallelism=layout)).assumed
+    assert any("shards in groups" in words for words in assumed)

@@ -232,6 +232,10 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     }
     if layout.get("sharding") == _GATHERS:
         found["reshard_after_forward"] = False
+    beside = _gathers_beside(row)
+    if beside is not None:
+        found["overlap_param_gather"] = beside
+    found |= _in_groups(row, found["zero"], assumed)
     if experts:
         if "ep" in layout:
             found["expert"] = degree(layout, "ep")
@@ -293,6 +297,34 @@ def _zero(row: PublishedRow, stack: Stack) -> int:
     if degree(layout, "fsdp") > 1:
         return 3
     return stack.zero
+
+
+_BESIDE: Final = re.compile(r"overlap[-_ ]param[-_ ]gather|overlapped ?distributed ?optimizer")
+_APART: Final = re.compile(r"optimizer are not overlapped|overlap_(?:sync_)?param\w* ?= ?false")
+
+
+def _gathers_beside(row: PublishedRow) -> bool | None:
+    """Whether new weights are gathered beside the first forward passes; None where no words say."""
+    if _APART.search(row.words):
+        return False
+    return True if _BESIDE.search(row.words) else None
+
+
+_HYBRID: Final = re.compile(r"\bhsdp\b|hybrid[-_ ]shard|\bdp_replicate\b")
+_IN_NODE: Final = re.compile(r"optimizer states over \d+ gpus|\bzero1 ?= ?\d")
+
+
+def _in_groups(row: PublishedRow, zero: int, assumed: list[str]) -> Tree:
+    """Sharding within groups of ranks, as its nearest over all ranks. Hybrid sharding all-reduces
+    gradients between groups, which is a reduce-scatter and an all-gather: as many bytes as FSDP
+    sends whose parameters stay gathered from forward to backward."""
+    spans = row.layout.get("dp") != degree(row.layout, "fsdp")
+    if zero == 3 and spans and _HYBRID.search(row.words):
+        assumed.append("hybrid sharding as FSDP over all ranks that keeps gathered parameters")
+        return {"reshard_after_forward": False}
+    if zero == 1 and _IN_NODE.search(row.words):
+        assumed.append("optimizer states over all data ranks, where the source shards in groups")
+    return {}
 
 
 _LATE: Final = 3
