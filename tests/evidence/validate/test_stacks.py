@@ -123,7 +123,7 @@ def test_a_stack_without_a_profile_for_a_gpu_keeps_its_habits() -> None:
 
 
 def test_a_row_that_names_its_scales_has_them_and_others_have_their_stacks() -> None:
-    """Words in parentheses are of another run than the row's."""
+    """Parentheses that name FP8 again are of another run than the row's."""
     word = {
         "mbridge-26.04-deepseek-v3-b200-256-mxfp8": "mx",
         "mbridge-25.11-qwen3-30b-a3b-b200-8-fp8-mx": "mx",
@@ -172,3 +172,31 @@ def test_states_sharded_in_a_node_are_told_as_sharded_over_all() -> None:
     layout = {"zero": 1, "sharding": "optimizer states over 8 GPUs of a node"}
     assumed = express(step("row", parallelism=layout)).assumed
     assert any("shards in groups" in words for words in assumed)
+
+
+@pytest.mark.parametrize(
+    ("precision", "scaling"),
+    [
+        ("FP8 (hybrid, delayed)", "tensor"),
+        ("FP8 (1x128 / 128x128 block) GEMM, BF16 rest", "block"),
+        ("FP8-CS (FP8-MX)", "current"),
+    ],
+)
+def test_parentheses_tell_a_scaling_unless_they_name_another_precision(
+    precision: str, scaling: str
+) -> None:
+    row = step("row", precision=precision, system={"gpu": "H100", "gpus": 8})
+    assert express(row).tree["train"]["fp8_scaling"] == scaling
+
+
+def test_dropped_tokens_and_layers_at_the_ends_are_read_from_words() -> None:
+    """94 layers, embedding and head on 8 stages of 4 chunks: three per chunk, two at the ends."""
+    row = step(
+        "row", source={"title": "Megatron-LM"}, model="qwen3-235b-a22b", gbs=256, mbs=1,
+        system={"gpu": "H800", "gpus": 256},
+        parallelism={"tp": 4, "pp": 8, "vp": 4, "ep": 8, "recompute": "full"},
+        notes="one layer fewer on the first and last stage; tokens dropped at capacity factor 1.5",
+    )  # fmt: skip
+    tree = express(row).tree
+    assert tree["parallel"]["layers"] == [2, *[3] * 30, 2]
+    assert tree["train"]["expert_capacity"] == 1.5

@@ -92,6 +92,7 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
             **_optimizer(row, stack),
             "precision": _precision(row),
             **_scaling(row),
+            **_capacity(row),
             **_adapters(row, assumed),
         },
         "calibration": profile_of(stack, row, gpu),
@@ -202,11 +203,20 @@ _SCALINGS: Final = {
 
 
 def _scaling(row: PublishedRow) -> Tree:
-    """Of FP8, where the row's own word says it. Words in parentheses are of another run, whose
-    number stands in parentheses, too."""
-    words = re.sub(r"\(.*?\)", "", str(row.fields.get("precision", "")).lower())
+    """Of FP8, where the row's own word says it. Parentheses that name FP8 again are of another run,
+    whose number stands in parentheses, too."""
+    words = re.sub(r"\([^)]*fp8[^)]*\)", "", str(row.fields.get("precision", "")).lower())
     own = next((one for word, one in _SCALINGS.items() if word in words), None)
     return {"fp8_scaling": own} if own and row.precision == "fp8" else {}
+
+
+_CAPACITY: Final = re.compile(r"(?:dropped|drops|drop).*?capacity(?: factor)? (\d+(?:\.\d+)?)")
+
+
+def _capacity(row: PublishedRow) -> Tree:
+    """Places of experts, where a row says that tokens beyond them are dropped."""
+    found = _CAPACITY.search(row.words)
+    return {"expert_capacity": float(found[1])} if found else {}
 
 
 _RANK: Final = 16
@@ -246,7 +256,8 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     found |= _schedule(row, pipeline, virtual, _chunks(stack, layers, pipeline, bubble), assumed)
     if stack.delays_weight_gradients and "overlap_all_to_all" in found["schedule"]:
         found["schedule"]["defer_weight_grad"] = True
-    split = stack.split(pipeline * found.get("virtual", 1), layers)
+    chunks = pipeline * found.get("virtual", 1)
+    split = _ends_counted(row, chunks, layers) or stack.split(chunks, layers)
     if pipeline > 1 and split is not None:
         found["layers"] = list(split)
     found["micro_batch"] = size
@@ -254,6 +265,21 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     if tensor > 1 and (found["sequence_parallel"] or overlap == "bulk"):
         found["overlap_tensor"] = overlap
     return found
+
+
+_ENDS: Final = re.compile(
+    r"one layer fewer on the first and last stage|account-for-(?:embedding|loss)-in-pipeline-split"
+)
+
+
+def _ends_counted(row: PublishedRow, chunks: int, layers: int) -> tuple[int, ...] | None:
+    """Layers of every chunk where embedding and head count as a layer each (Megatron-LM's
+    --account-for-embedding-in-pipeline-split and --account-for-loss-in-pipeline-split); None where
+    no words say so."""
+    each, rest = divmod(layers + 2, chunks)
+    if rest or chunks < 2 or not _ENDS.search(row.words):
+        return None
+    return (each - 1, *[each] * (chunks - 2), each - 1)
 
 
 _DEGREES: Final = ("tp", "pp", "cp", "ep", "fsdp", "zero", "dp", "intra_node_model_parallel")
