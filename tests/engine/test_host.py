@@ -12,7 +12,7 @@ from tests.engine.programs import by_hand
 from twin.arch.ops import Op, Work
 from twin.engine.host import ISSUE, HostCosts, in_thread, largest, with_host, without_host
 from twin.engine.overlap import length_ns, paired
-from twin.engine.program import COMPUTE, EXPERT, HOST, Step, Template
+from twin.engine.program import COMPUTE, EXPERT, HOST, StageMessage, Step, Template
 from twin.engine.simulate import simulate
 from twin.loading import load_part
 from twin.schedules.one_f_one_b import OneForwardOneBackward
@@ -168,6 +168,25 @@ def test_the_host_runs_ahead_under_a_long_backward(fidelity) -> None:
     assert trace.step_ns < 8 * 24 * US
     assert trace.step_ns == pytest.approx(8 * 20 * US, rel=0.05)
     assert trace.breakdown_ns[0]["host"] == pytest.approx(trace.step_ns - 8 * 20 * US, abs=5 * US)
+
+
+@pytest.mark.parametrize("fidelity", ["events", "fast"])
+def test_a_host_that_waits_for_messages_issues_nothing_in_a_bubble(fidelity) -> None:
+    """Two stages, four micro-batches, forwards that take 10 to issue and backwards that take 20: a
+    slot of the pipeline is 30, and there are five. A host that does not wait issues the backward in
+    the bubble of 30 behind the first forward of stage 0: its five slots are shorter."""
+    forward = hosted(tuple(replace(one, name="forward") for one in kernels((3, 5), (3, 5))))
+    backward = hosted(tuple(replace(one, name="backward") for one in kernels((7, 10), (7, 10))))
+    steps: list[int] = []
+    for awaited in (False, True):
+        message = StageMessage(0.0, "nic", 0, awaited=awaited)
+        program = by_hand(
+            *(OneForwardOneBackward(), (2, 1, 4), lambda _: forward, lambda _: backward),
+            message=message,
+        )
+        steps.append(simulate(program, fidelity=fidelity).step_ns)
+    assert steps[1] == pytest.approx(5 * 30 * US, rel=0.001)
+    assert steps[0] < steps[1] - 5 * US
 
 
 @pytest.mark.parametrize("fidelity", ["events", "fast"])

@@ -133,6 +133,29 @@ def test_groups_and_weight_gradients_keep_their_shares() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("product", "aligned"),
+    [
+        (Product(4096, 50_257, 1024), False),  # 100,514 bytes of logits for a token
+        (Product(4096, 1024, 50_257), False),
+        (Product(50_257, 1024, 4096, weight=True), False),
+        (Product(4096, 50_264, 1024), True),
+        (Product(1001, 1024, 4096), True),  # rows are no width
+        (Product(1024, 4096, 1001, weight=True), True),
+        (Product(4096, 1032, 1024, precision="fp8"), False),  # 8 bytes too many
+        (Product(4096, 1040, 1024, precision="fp8"), True),
+    ],
+)
+def test_rows_that_are_no_multiple_of_16_bytes_slow_the_arithmetic(
+    product: Product, aligned: bool
+) -> None:
+    known = matmul.law(product, profile(unaligned=0.4))
+    assert known is not None
+    whole = matmul.arithmetic(1e12, product, known.model_copy(update={"unaligned": 1.0}), GPU)
+    share = matmul.arithmetic(1e12, product, known, GPU) / whole
+    assert share == pytest.approx(1.0 if aligned else 1 / 0.4)
+
+
 def test_memory_and_arithmetic_overlap_but_not_for_free() -> None:
     assert matmul.joined(3.0, 0.0) == matmul.joined(0.0, 3.0) == 3.0
     assert matmul.joined(1.0, 1.0) == pytest.approx(2 ** (1 / 3))

@@ -265,6 +265,8 @@ class _Unroller:
             both, gathers, held, turn.roots, turn.ends, strict=True
         ):
             first = [base + i for i in begins]
+            if self.program.message.awaited and turn.columns.issue is not None:
+                first.append(base + turn.columns.issue)
             self._receive(index, action, gather, first)
             for op in before:
                 for root in first:

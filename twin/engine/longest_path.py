@@ -180,6 +180,8 @@ class _Walk:
                     arrival if lane[0] == NOWHERE else stage.gather(self.receive, arrival)
                     for lane, arrival in zip(turn[2], arrivals, strict=True)
                 ]
+            if self.program.message.awaited:
+                stage.see(turn, arrivals)
             self._take(stage, turn, arrivals, able)
             stage.place += 1
 
@@ -203,7 +205,7 @@ class _Walk:
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), role, stage.spent)
         stage.fall(outcome, at, kinds)
-        stage.run_ahead(at + shape.first)
+        stage.hold_host(at + shape.first)
         by = at if outcome.alike else 0
         made = [
             tails[last] if isinstance(last, int) else moved(last, by, role)

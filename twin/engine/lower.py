@@ -35,7 +35,8 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     costs = CostModel.of(plan, wiring.alone if ranks == "folded" else None)
     if costs.host.waits_for("messages") and scenario.parallel.virtual == 1:
         # A stage goes on when its host has seen the message.
-        message = replace(message, latency_ns=message.latency_ns + round(costs.host.sync_ns))
+        seen = message.latency_ns + round(costs.host.sync_ns)
+        message = replace(message, latency_ns=seen, awaited=True)
     closes = finishes(plan, costs)
     opens = [opening(plan, costs, stage) for stage in range(plan.mesh.pipeline)]
     return Program(

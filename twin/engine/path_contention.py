@@ -167,13 +167,15 @@ class Crowded:
         mark = len(stage.left)
         shape = self._meet(role, crowd, at)
         idle, first = stage.tails[COMPUTE][0], role.arrivals[shape.lead]
+        if self.program.message.awaited:
+            stage.see(turn, role.arrivals)
         outcome = shape.fall(at, stage.role, stage.tails, role.arrivals)
         if self.proving:
             stage.note(len(turn[2]), idle, at, mark)
         if at > idle and shape.rigid:
             name_wait(first, (idle, at), stage.role, stage.spent)
         stage.fall(outcome, at, passes)
-        stage.run_ahead(at + shape.first)
+        stage.hold_host(at + shape.first)
         self._leave(role, turn, crowd, (outcome, at))
         stage.place += 1
         self._await(role)

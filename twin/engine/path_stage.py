@@ -20,7 +20,7 @@ from typing import TypeAlias
 from twin.engine.cost_model import played_alone
 from twin.engine.events import DeadlockError
 from twin.engine.link_map import Flow, Wiring
-from twin.engine.pass_dependencies import Copy, Key, Passes, Turn
+from twin.engine.pass_dependencies import NOWHERE, Copy, Key, Passes, Turn
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -310,11 +310,17 @@ class Stage:
         self.starts.append(at)
         self.ends.append(self.tails[COMPUTE][0])
 
-    def run_ahead(self, begun: int) -> None:
-        """The host goes on to the next turn when the first kernel of this one is over, if it has
-        issued all of it."""
-        if begun > self.tails[HOST][0]:
-            self.tails[HOST] = begun, begun, begun, COMPUTE, self.role, None
+    def hold_host(self, until: int) -> None:
+        """The host issues nothing before: at most a pass ahead, it goes on to the next turn when
+        this one has begun, or when it has seen a message."""
+        if until > self.tails[HOST][0]:
+            self.tails[HOST] = until, until, until, COMPUTE, self.role, None
+
+    def see(self, turn: Turn, arrivals: Sequence[Record]) -> None:
+        """The host waits for the messages of a turn."""
+        for lane, arrival in zip(turn[2], arrivals, strict=True):
+            if lane[0] != NOWHERE:
+                self.hold_host(arrival[0])
 
     def known(self, last: int | Record, by: int) -> Record:
         """An operation of the template that was just taken over, which started at `by`: the last of

@@ -163,6 +163,8 @@ class StageMessage:
     latency_ns: int
     far: bool = False
     """Whether it leaves the leaf switch."""
+    awaited: bool = False
+    """Whether the host waits for it before it issues the pass behind."""
 
     def step(self, stream: int) -> Step:
         """The same as a step on a stream."""

@@ -13,6 +13,10 @@ in lengths of the inner sum. The third power lets the two overlap, but not for f
 equal (1.26 of either). Three numbers per precision are fitted (`twin.evidence.calibrate.hopper`),
 on shapes of LLMs; docs/kernels.md has every row beside its prediction.
 
+Tensor cores are fed 16 bytes at a time. A matrix whose rows are no multiple of that is read and
+written by kernels that take single numbers (`unaligned`; NVIDIA, "Matrix Multiplication Background
+User's Guide", section 3; cuBLAS calls them align1). Frameworks pad the vocabulary for it.
+
 It breaks for sides that no tile divides well (2,112 columns: 20 % too fast), for clocks that fall
 under sustained power, and for operands that are still in L2 (small ones: up to 20 % too slow).
 """
@@ -30,6 +34,8 @@ from twin.spec.cluster import GpuSpec
 TILE_ROWS: Final = (64, 128)
 TILE_COLS: Final = (64, 128, 192, 256)
 """Sides of the tiles that one SM of an A100, H100 or B200 computes (CUTLASS, DeepGEMM)."""
+ALIGNED: Final = 16
+"""Bytes that one load of a matrix's row takes."""
 OVERLAP: Final = 3
 """Exponent that joins arithmetic and memory; 1 would be no overlap, infinity a free one. Of 2, 3
 and 4 the one with which the memory efficiency of bf16 and FP8 products comes out as one number."""
@@ -50,9 +56,19 @@ def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -
         reached *= known.grouped
     if product.weight:
         reached *= known.weight_gradient
+    if not aligned(product):
+        reached *= known.unaligned
     stretch = idle(product, gpu.sms) if known.whole_tiles else 1.0
     ramp = 1.0 + known.ramp / max(1.0, _inner(product))
     return flop * stretch * ramp / (peak(gpu, product) * reached)
+
+
+def aligned(product: Product) -> bool:
+    """Whether a row of every matrix is a multiple of 16 bytes. Of a weight's gradient the operands
+    are activations, as wide as the result's sides; the inner sum counts their rows."""
+    values = ALIGNED // (1 if product.precision == "fp8" else 2)
+    widths = (product.rows if product.weight else product.k, product.cols)
+    return all(width % values == 0 for width in widths)
 
 
 def launches(product: Product, kernels: float, known: MatmulSpec) -> float:

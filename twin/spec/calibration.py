@@ -44,6 +44,9 @@ class MatmulSpec(Spec):
     whole_tiles: Flag = True
     """whether each tile of the result is one SM's, so that the last round of tiles leaves SMs idle;
     false where the inner sum is split among them"""
+    unaligned: Share = 1.0
+    """share of its speed that a product keeps with a row of an operand or of the result that is no
+    multiple of 16 bytes: 50,257 columns"""
     grouped: Share = 1.0
     """share of its speed that a product of groups in one kernel keeps"""
     weight_gradient: Share = 1.0

@@ -1,5 +1,5 @@
-"""The committed laws of Hopper's products and attention are what the fits give, meet their rows,
-and meet shapes that they have not seen about as well."""
+"""The committed laws of products, and of Hopper's attention, are what the fits give, meet their
+rows, and meet shapes that they have not seen about as well."""
 
 from __future__ import annotations
 
@@ -67,6 +67,7 @@ def test_weight_gradients_in_the_traces_kernels_are_a_fifth_slower_than_in_deepg
         ("h800-hopper-bf16", "deepgemm-h800-grouped", 14, 0.04, 0.11),
         ("h100-hopper-bf16", "aic-gemm-h100-fp8-block", 80, 0.03, 0.19),
         ("h100-hopper-bf16", "aic-attn", 30, 0.11, 0.50),
+        ("a100-ampere-bf16", "aic-gemm-a100-bfloat16", 78, 0.08, 0.40),
     ],
 )
 def test_rows_are_met(profile: str, row: str, count: int, middle: float, worst: float) -> None:
@@ -84,6 +85,7 @@ def test_rows_are_met(profile: str, row: str, count: int, middle: float, worst: 
         ("h800-hopper-bf16", "bf16", 0.06),
         ("h800-hopper-bf16", "fp8", 0.08),
         ("h100-hopper-bf16", "fp8, with cast", 0.055),
+        ("a100-ampere-bf16", "bf16", 0.11),
     ],
 )
 def test_shapes_that_a_fit_has_not_seen_are_met_about_as_well(
@@ -122,3 +124,11 @@ def test_flop_and_bytes_of_a_product_are_those_that_its_source_counts() -> None:
     )
     assert one.work.flop / one.measured == pytest.approx(1426e12, rel=1e-3)
     assert one.work.bytes / one.measured == pytest.approx(361e9, rel=0.02)
+
+
+def test_products_of_a100_between_the_fitted_sides_are_met_as_well() -> None:
+    gpu, calibration = committed("a100-ampere-bf16")
+    errors = [kernel.error(gpu, calibration) for kernel in published("gemm-a100-bf16-check")]
+    assert len(errors) == 72
+    assert mean(map(abs, errors)) < 0.11
+    assert abs(mean(errors)) < 0.03

@@ -1,4 +1,5 @@
-"""Kernels of the Hopper profiles: `python -m twin.evidence.calibrate.hopper` fits and prints them.
+"""Kernels of the Hopper profiles, and products of A100's: `python -m
+twin.evidence.calibrate.hopper` fits and prints them.
 
 Per precision three numbers (efficiency, ramp, launch) on dense products (of FP8 also grouped ones),
 then, with these held, one for groups or gradients of weights; two of attention by direction. Memory
@@ -57,6 +58,8 @@ SCALES: Final = (1.0, 1000.0, 1e-5)
 
 def tasks(profile: str) -> tuple[ProfileTask, ...]:
     """What is fitted of a profile."""
+    if profile == "a100-ampere-bf16":
+        return (ProfileTask("bf16", _law(BF16), SCALES, published("gemm-a100-bf16")),)
     dense = ProfileTask("bf16", _law(BF16), SCALES, published("gemm-h100-bf16"))
     groups = published("gemm-h100-bf16-grouped")
     grouped = ProfileTask("bf16, grouped", ((*BF16, "grouped"),), (1.0,), groups)
@@ -153,5 +156,5 @@ def report(profile: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in ("h800-hopper-bf16", "h100-hopper-bf16"):
+    for name in ("h800-hopper-bf16", "h100-hopper-bf16", "a100-ampere-bf16"):
         sys.stdout.write(report(name) + "\n")

@@ -74,6 +74,7 @@ FILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "gemm-h100-fp8-block",
             "attention-h100",
         ),
+        "a100-ampere-bf16": ("gemm-a100-bf16",),
     }
 )
 """The files of rows that a profile's numbers for kernels are fitted on."""

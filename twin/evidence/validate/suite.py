@@ -283,7 +283,7 @@ def _iteration(stem: str, index: int, cells: Mapping[str, str]) -> PublishedRow:
         "system": {"gpu": "A100-80GB", "gpus": gpus, "gpus_per_nvlink_domain": 8,
                    "network": "4x200G IB per node"},
         "model": {"name": f"gpt {numbers['layers']}x{hidden}", "layers": numbers["layers"],
-                  "hidden": hidden, "heads": numbers["heads"]},
+                  "hidden": hidden, "heads": numbers["heads"], **_vocabulary(numbers)},
         "parallelism": {"tp": numbers["tp"], "pp": numbers["pp"], "dp": numbers["dp"],
                         "recompute": "full", "zero": 0},
         "precision": "FP16 mixed",
@@ -292,6 +292,19 @@ def _iteration(stem: str, index: int, cells: Mapping[str, str]) -> PublishedRow:
         "use": "fit" if tuple(cells[column] for column in _VTRAIN) in _fitted() else "check",
     }  # fmt: skip
     return PublishedRow(fields, {})
+
+
+def _vocabulary(numbers: Fields) -> dict[str, int]:
+    """Of one node: what vTrain's model cuts over tensor ranks, GPT-2's without padding and without
+    the rest (`vocab_size // world_size`, `src/model/gpt_modeling.py`)."""
+    gpus, tensor = numbers["gpus"], numbers["tp"]
+    if not isinstance(gpus, int) or not isinstance(tensor, int) or gpus > 8 or tensor < 1:
+        return {}
+    return {"vocab": _GPT2 // tensor * tensor}
+
+
+_GPT2: Final = 50_257
+"""Tokens of GPT-2."""
 
 
 def _parsed(text: str) -> Any:
