@@ -13,12 +13,22 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 from tests.arch.models import TINY_GROUPED  # noqa: E402
-from twin.arch.eager import RMSNORM, ROTARY, SWIGLU, Unfused, eager  # noqa: E402
+from twin.arch.eager import RMSNORM, ROTARY, SWIGLU, SWIGLU_OF_HALVES, Unfused, eager  # noqa: E402
 from twin.arch.ops import Op, Shape  # noqa: E402
 from twin.arch.stack import layers  # noqa: E402
 
 ROWS, WIDTH = 64, 512
-VIEWS = ("view", "slice.Tensor", "expand", "detach", "unsqueeze", "t.default", "_unsafe_view")
+ALL = ("norm", "rotary", "activation")
+VIEWS = (
+    "view",
+    "split",
+    "slice.Tensor",
+    "expand",
+    "detach",
+    "unsqueeze",
+    "t.default",
+    "_unsafe_view",
+)
 
 
 class Counted(TorchDispatchMode):
@@ -61,6 +71,10 @@ def swiglu(gate: Any, up: Any) -> Any:
     return torch.nn.functional.silu(gate) * up
 
 
+def swiglu_of_halves(both: Any) -> Any:
+    return swiglu(*both.chunk(2, -1))
+
+
 def rotary(x: Any) -> Any:
     cosine, sine = (torch.ones(WIDTH, dtype=x.dtype).expand(ROWS, WIDTH) for _ in range(2))
     left, right = x[..., : WIDTH // 2], x[..., WIDTH // 2 :]
@@ -68,7 +82,13 @@ def rotary(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("run", "inputs", "said"), [(rmsnorm, 1, RMSNORM), (swiglu, 2, SWIGLU), (rotary, 1, ROTARY)]
+    ("run", "inputs", "said"),
+    [
+        (rmsnorm, 1, RMSNORM),
+        (swiglu, 2, SWIGLU),
+        (swiglu_of_halves, 1, SWIGLU_OF_HALVES),
+        (rotary, 1, ROTARY),
+    ],
 )
 def test_bytes_are_those_of_the_kernels_that_autograd_runs(
     run: Callable[..., Any], inputs: int, said: Unfused
@@ -76,6 +96,8 @@ def test_bytes_are_those_of_the_kernels_that_autograd_runs(
     tensors = [
         torch.ones(ROWS, WIDTH, dtype=torch.bfloat16, requires_grad=True) for _ in range(inputs)
     ]
+    if run is swiglu_of_halves:
+        tensors = [torch.ones(ROWS, 2 * WIDTH, dtype=torch.bfloat16, requires_grad=True)]
     with Counted() as forward:
         out = run(*tensors)
     given = torch.ones_like(out)
@@ -88,7 +110,7 @@ def test_bytes_are_those_of_the_kernels_that_autograd_runs(
 
 def test_an_eager_layer_runs_more_and_keeps_more() -> None:
     usual, run = (
-        layers(TINY_GROUPED, Shape(2, 16, separate=True, eager=one))[1] for one in (False, True)
+        layers(TINY_GROUPED, Shape(2, 16, separate=True, unfused=one))[1] for one in ((), ALL)
     )
     fused = {item.name: item for item in usual.items if isinstance(item, Op)}
     ops = {item.name: item for item in run.items if isinstance(item, Op)}
@@ -104,4 +126,17 @@ def test_an_eager_layer_runs_more_and_keeps_more() -> None:
 def test_layernorm_and_gelu_are_one_kernel_in_pytorch() -> None:
     items = layers(TINY_GROUPED, Shape(2, 16))[1].items
     norms = [item for item in items if isinstance(item, Op) and item.kind == "norm"]
-    assert eager(norms, "layernorm") == tuple(norms)
+    assert eager(norms, "layernorm", Shape(2, 16, unfused=ALL)) == tuple(norms)
+
+
+def test_a_layer_of_merged_products_whose_norms_are_fused_by_hand() -> None:
+    """Megatron-LLaMA's: rotary and SwiGLU kernel by kernel, which joins gradients of both halves;
+    no tensor is read by two products."""
+    usual, run = (layers(TINY_GROUPED, Shape(2, 16, unfused=one))[1].items for one in ((), ALL[1:]))
+    assert [item.name for item in run] == [item.name for item in usual]
+    kernels = {
+        new.name: (new.forward.kernels, new.backward.kernels)
+        for old, new in zip(usual, run, strict=True)
+        if isinstance(new, Op) and new != old
+    }
+    assert kernels == {"rope": (10, 18), "ffn_swiglu": (2, 4)}

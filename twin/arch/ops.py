@@ -184,8 +184,8 @@ class Shape:
     """Routing weights multiply what experts give, in fp32, not what their SwiGLU gives."""
     separate: bool = False
     """Each matrix is a product of its own; otherwise those that share an input are one."""
-    eager: bool = False
-    """Norms, rotary positions and activations run as calls of the framework (`twin.arch.eager`)."""
+    unfused: tuple[str, ...] = ()
+    """Kinds of operations that run as calls of the framework (`twin.arch.eager`)."""
     ordering: Streaming = "permute"
     """Kind of the kernels that put tokens in order of experts and back."""
     weights_apart: bool = False

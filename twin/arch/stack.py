@@ -163,8 +163,8 @@ def _weights(
 def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The items, kernel by kernel where nothing fuses them, and with adapters where only these are
     trained."""
-    if shape.eager:
-        items = eager(items, model.norm)
+    if shape.unfused:
+        items = eager(items, model.norm, shape)
     gated = model.ffn.kind == "swiglu" and not shape.separate
     return adapted(items, shape.lora, gated) if shape.lora else items
 

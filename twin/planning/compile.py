@@ -121,7 +121,7 @@ def shape_of(scenario: Scenario) -> Shape:
         weigh_outputs=train.expert_weights == "outputs",
         separate="alternate_products" in scenario.memory.recompute or software.separate_products,
         weights_apart=software.weights_apart,
-        eager=software.kernels == "eager",
+        unfused=software.unfused,
         accumulate=ELEMENT if scenario.memory.fully_shard else 2 * train.gradient_bytes,
         ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
         dispatcher=parallel.dispatcher,

@@ -129,9 +129,9 @@ class SoftwareSpec(Spec):
     """layouts that it can run; null: all that can be simulated"""
     host: HostThreadSpec | None = None
     """what its host does; null: nothing beside launches (`calibration.dispatch`)"""
-    kernels: Literal["fused", "eager"] = "fused"
-    """norms, rotary positions and activations: each fused into one kernel, by hand or by a
-    compiler; eager: one kernel for each call of the framework, as in Hugging Face's models"""
+    unfused: tuple[Literal["norm", "rotary", "activation"], ...] = ()
+    """RMSNorm, rotary positions and SwiGLU that run as one kernel for each call of the framework,
+    as in Hugging Face's models; the others are one kernel, by hand or by a compiler"""
     separate_products: Flag = False
     """queries, keys and values are a product each, and so are gate and up; false: one product
     together"""

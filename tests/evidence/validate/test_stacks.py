@@ -79,7 +79,11 @@ def test_qwen3_was_sent_by_alltoall_until_its_recipes_named_another_dispatcher()
         ("torchtitan", {"fsdp": 8, "framework": "torchtitan, eager"}, "hf-eager"),
         ("Megatron-LM, eager", {"tp": 8}, "megatron-core"),
         ("PyTorch Lightning", {"dp": 8, "zero": 0, "framework": "DDP, fused layers"}, "automodel"),
-        ("InternEvo", {"fsdp": 8}, "megatron-core"),
+        ("InternEvo", {"fsdp": 8}, "parallel-flash-attn"),
+        ("Megatron-LLaMA on A100", {"tp": 8}, "parallel-eager"),
+        ("ours", {"tp": 8, "framework": "Megatron-LM (Megatron-LLaMA)"}, "parallel-eager"),
+        ("Colossal-AI README", {"zero": 2}, "parallel-eager"),
+        ("ours", {"tp": 2, "framework": "nanotron v0.5"}, "parallel-flash-attn"),
     ],
 )
 def test_a_source_that_no_stack_names_has_the_stack_of_its_words_or_its_layout(
