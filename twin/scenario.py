@@ -379,8 +379,9 @@ class Scenario(Root):
     cost: CostSpec | None = None
     calibration: CalibrationSpec
     software: SoftwareSpec | None = None
-    """what trains: framework, and what its host does; null: a host that takes
-    `calibration.dispatch` per kernel"""
+    """what trains: framework, and what its host does; null: bare kernels, whose host takes
+    `calibration.dispatch` each and never waits. Unwritten: fsdp2 where everything is sharded
+    without pipeline, tensor or expert ranks, else megatron-core"""
     goodput: GoodputSpec | None = None
     """failures and what is done about them; null: the run has none"""
     # After `train`, whose tokens they come to.
@@ -406,6 +407,11 @@ class Scenario(Root):
     def kpis(self) -> tuple[Kpi, ...]:
         """The key figures that `twin run` answers of it."""
         return _run_kind(self.rl)[1]
+
+    @property
+    def software_assumed(self) -> bool:
+        """Whether nobody wrote the software, so that it is the typical one of the layout."""
+        return self._provenance.keys.get("software") == DEFAULT
 
     @property
     def phase_tokens(self) -> tuple[int, ...]:

@@ -33,6 +33,7 @@ train:
 cost:
   gpu_hour: 2.0USD
 calibration: a100-megatron
+software: null
 """
 """Two nodes, answered in a fraction of a second."""
 

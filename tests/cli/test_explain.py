@@ -69,7 +69,7 @@ TOPICS = {
     "overlap": ("takes", "window: can hide an all-to-all", {"overlap", "exposure"}),
     "links": ("busiest class of link", "host copies", {"links"}),
     "hidden-expert": ("heads", "64", {"trials", "limit", "largest_hidden", "fidelity"}),
-    "software": ("As written (software not set)", "h800-megatron", {"stacks", "fidelity"}),
+    "software": ("Under in-house (as written)", "h800-megatron", {"stacks", "fidelity"}),
     "tornado": ("matters most", "fast path", {"influences", "fidelity"}),
 }
 """Each topic with a word of its sentence, one of its table, and keys of its document."""

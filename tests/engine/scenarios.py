@@ -29,12 +29,13 @@ def moe(nodes: int, stages: int, virtual: int, expert: int, *more: str) -> Scena
 
 
 def dense(nodes: int, stages: int, virtual: int, tensor: int, *more: str) -> Scenario:
-    """A small GPT on `nodes` nodes of 8 A100; four micro-batches per stage."""
+    """A small GPT on `nodes` nodes of 8 A100, of bare kernels; four micro-batches per stage."""
     data = nodes * 8 // stages // tensor
     kind = "interleaved_1f1b" if virtual > 1 else "1f1b"
     return load(
         "gpt-175b-64xa100-full",
         [
+            "software=null",
             "model=gpt-22b",
             "model.layers=12",
             f"cluster.nodes={nodes}",

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.conftest import SMALL
 from tests.planning.examples import MOE, Changes, scenario
 from twin.arch.count import parameters
 from twin.arch.ops import Layer, Op, Weights, Work
@@ -201,27 +202,31 @@ def test_a_plain_dense_run_on_its_own_calibration_has_nothing_to_say() -> None:
     assert plan(scenario()).warnings == ()
 
 
-SET, UNSET = ["software=megatron-core"], []
-
-
 @pytest.mark.parametrize(
-    ("name", "sets", "said"),
+    ("sets", "code", "said"),
     [
-        ("kimi-k2-256xh800", UNSET, "H800: automodel, fsdp1, fsdp2, hf-eager, megatron-core, "),
-        ("kimi-k2-256xh800", SET, None),
-        ("kimi-k2-256xh800", ["cluster.node=h20-8gpu"], "No stack of the catalog"),
-        ("scenarios/reference/pp2-1gbps.yaml", UNSET, None),
+        ([], "software-assumed", "A100-80GB: automodel, fsdp1, fsdp2, hf-eager, megatron-core, "),
+        (["cluster.node=h20-8gpu"], "software-assumed", "No stack of the catalog"),
+        (["software=null"], "bare-kernels", "(63.7 us) per kernel"),
+        (["software=megatron-core"], None, ""),
+        (["software=in-house"], None, ""),
     ],
-    ids=["unset", "set", "a GPU without stacks", "a CPU of the reference"],
+    ids=["assumed", "a GPU without stacks", "bare", "chosen", "of one's own"],
 )
-def test_a_training_run_without_software_is_told_the_stacks_of_its_gpu(
-    name: str, sets: list[str], said: str | None
+def test_software_that_nobody_chose_is_said(
+    tmp_path: Path, sets: list[str], code: str | None, said: str
 ) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL.replace("software: null\n", ""))
+    found = caveats.software(load(file, sets))
+    assert [one.code for one in found] == [code] * (code is not None)
+    assert all("software" in one.message and said in one.message for one in found)
+
+
+def test_a_cpu_of_the_reference_has_no_software_to_choose() -> None:
     root = Path(__file__).parents[2]
-    case = load(root / name if name.endswith(".yaml") else name, sets)
-    texts = [one.message for one in caveats.unset_software(case)]
-    assert len(texts) == (said is not None)
-    assert all("`software`" in text and (said or "") in text for text in texts)
+    case = load(root / "scenarios/reference/pp2-1gbps.yaml")
+    assert (case.software, caveats.software(case)) == (None, [])
 
 
 def test_calibration_of_another_gpu_is_said() -> None:

@@ -14,6 +14,8 @@ from twin.ui.answers import Question, stacks
 from twin.ui.other_software import about
 from twin.ui.scenarios import stamp
 
+NEXT = "choose the stack that trains. "
+
 
 def step(app):
     """The step time beside the page."""
@@ -25,9 +27,9 @@ def test_the_plan_asks_for_the_software_first(opened):
     fields = [str(one.key) for one in app.selectbox if str(one.key).startswith(FULL)]
     assert fields[0].startswith(f"{FULL}|software")
     box = field(app, "software")
-    assert box.value == ""
+    assert box.value == "megatron-lm-2022"
     assert box.options == ["not set", *catalog_parts("software")]
-    assert "Not set: the host takes `calibration.dispatch` per kernel" in words(app)
+    assert "Megatron-LM with PyTorch 1.x" in words(app)
 
 
 def test_a_chosen_stack_is_an_edit_and_can_be_taken_back(opened):
@@ -38,22 +40,29 @@ def test_a_chosen_stack_is_an_edit_and_can_be_taken_back(opened):
     assert plans(app) == [f"{FULL};software=fsdp2"]
     assert "PyTorch FSDP2, eager modules" in words(app)
     assert step(app) != usual
-    assert "(was not set)" in field(app, "software").label
-    app = edited(app, "software", "")
+    assert "(was megatron-lm-20" in field(app, "software").label
+    app = edited(app, "software", "megatron-lm-2022")
     assert plans(app) == [FULL]
 
 
 def test_a_stack_of_the_file_can_be_unset(opened):
-    app = edited(opened(f"{FULL};software=megatron-core"), "software", "")
-    assert plans(app) == [FULL]
+    app = edited(opened(FULL), "software", "")
+    assert plans(app) == [f"{FULL};software=null"]
+    assert "Bare kernels: the host takes `calibration.dispatch` per kernel" in words(app)
+
+
+def test_a_stack_that_nobody_wrote_is_called_assumed():
+    values = resolved(load(FULL))
+    assumed, chosen = (about(values, assumed=one) for one in (True, False))
+    assert assumed == f"Assumed, because no software is written: {NEXT}{chosen}"
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("xla", "JAX and XLA"), ("fsdp2", "waits for the device"), ("null", "Not set")],
+    [("xla", "JAX and XLA"), ("fsdp2", "waits for the device"), ("null", "Bare kernels")],
 )
 def test_a_stack_is_a_sentence(name, said):
-    assert said in about(resolved(load(FULL, [f"software={name}"])))
+    assert said in about(resolved(load(FULL, [f"software={name}"])), assumed=False)
 
 
 def test_the_result_compares_stacks_when_asked(opened):

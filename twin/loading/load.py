@@ -55,6 +55,7 @@ from twin.loading.tree import (
     walk,
     with_phases,
 )
+from twin.loading.typical_software import with_software
 from twin.loading.yaml_text import read_yaml
 from twin.network.topology import kinds
 from twin.scenario import AnyScenario, Provenance, Root, Scenario
@@ -151,6 +152,8 @@ def _with_calibration(tree: Branch, names: _Names) -> Branch:
     """A scenario without a calibration uses that of its software on its GPU, or else its GPU's;
     one without a name refines that."""
     tree = _open_all(tree, names)
+    if root_of(tree.children) is Scenario:
+        tree = _open_all(with_software(tree), names)
     gpu = find(tree, ("cluster", "node", "gpu", "name"))
     for path in ENGINES:
         tree = _with_kernels(tree, path, gpu)

@@ -107,6 +107,7 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     of_gpu = {"enum": list(part_names(library, "calibrations")), "x-catalog": "calibrations"}
     field_at(schema, _GPU_CALIBRATION).update(of_gpu)
     field_at(schema, _FABRIC_KIND)["enum"] = list(kinds())
+    del schema["properties"]["software"]["default"]  # the loader's depends on the layout
     _accept_sources(schema)
     _inherit_descriptions(schema)
     schema["properties"] = _with_extends(schema["properties"])

@@ -21,7 +21,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from twin.errors import Origin, Problem, printable
+from twin.errors import DEFAULT, Origin, Problem, printable
 from twin.loading.tree import Branch, Child, Items, Leaf, Node
 from twin.scenario import Root
 from twin.sources import Sourced, Written
@@ -319,4 +319,6 @@ def _with_comment(scenario: Root, text: str, path: str) -> str:
     how = f" ({known.kind}{source})" if known else ""
     origin = scenario.origin(path)
     where = printable(origin.text if origin.file == "--set" else str(origin))
+    if origin.via == DEFAULT:
+        where = f"{DEFAULT}: {where}"
     return f"{text:<{_COMMENT_COLUMN}}  # {where}{how}"

@@ -147,7 +147,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *routing(scenario),
         *expert_exchange(scenario),
         *calibration(scenario),
-        *unset_software(scenario),
+        *software(scenario),
         *unmeasured_precision(scenario),
         *assumed_numbers(scenario),
         *experts_on_tensor_ranks(scenario),
@@ -224,18 +224,21 @@ def calibration(scenario: Scenario) -> list[Warning]:
     ]
 
 
-def unset_software(scenario: Scenario) -> list[Warning]:
-    """Without a software stack the host is a guess; of a GPU that the catalog lacks, such as a CPU
-    of the reference, no stack is known."""
-    gpu = scenario.cluster.node.gpu.name
+def software(scenario: Scenario) -> list[Warning]:
+    """A stack that nobody chose, or none. Of a GPU that the catalog lacks, such as a CPU of the
+    reference, no stack is known."""
+    gpu, stack = scenario.cluster.node.gpu.name, scenario.software
     stacks = stacks_of(gpu)
-    if scenario.software is not None or not (stacks or gpu.casefold() in catalog_parts("gpus")):
+    if stack is None:
+        known = bool(stacks) or gpu.casefold() in catalog_parts("gpus")
+        dispatch = f"{1e6 * scenario.calibration.dispatch:g} us"
+        return [_warning("bare-kernels", dispatch=dispatch)] if known else []
+    if not scenario.software_assumed:
         return []
     known = f"Stacks with a calibration for {gpu}: {', '.join(stacks)}."
     if not stacks:
         known = f"No stack of the catalog has a calibration for {gpu}; each takes the GPU's own."
-    dispatch = f"{1e6 * scenario.calibration.dispatch:g} us"
-    return [_warning("software-not-set", dispatch=dispatch, stacks=known)]
+    return [_warning("software-assumed", name=stack.name, stacks=known)]
 
 
 def unmeasured_precision(scenario: Scenario) -> list[Warning]:
@@ -256,8 +259,10 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     others = [
         path
         for path in assumed
-        if path not in efficiencies and not path.startswith(("goodput.", "rl."))
+        if path not in efficiencies and not path.startswith(("goodput.", "rl.", "software."))
     ]
+    of_the_stack = sum(path.startswith("software.") for path in assumed)
+    others += [f"software ({of_the_stack} numbers)"] if of_the_stack else []
     found: list[Warning] = []
     if efficiencies:
         names = ", ".join(efficiencies)

@@ -158,13 +158,15 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Where ln(measured / predicted) lies with a chance of 80 %: within `size` of `centre`. Told by
-    so many families of so many sources; `alike`: those of the same kind of model and generation."""
+    so many families of so many sources; `alike`: those of the same kind of model and generation.
+    `other`: where another stack would put it, if the software is assumed; it lies inside, too."""
 
     centre: float
     size: float
     families: int
     sources: int
     alike: int
+    other: float | None = None
 
     @property
     def physics(self) -> Reach:
@@ -174,12 +176,14 @@ class Reach:
     @property
     def inverse(self) -> Reach:
         """Of one over the value."""
-        return replace(self, centre=-self.centre)
+        other = None if self.other is None else -self.other
+        return replace(self, centre=-self.centre, other=other)
 
     def spread(self, value: float) -> tuple[float, float]:
         """The interval of a predicted value."""
-        middle = value * exp(self.centre)
-        return middle * exp(-self.size), middle * exp(self.size)
+        ends = [self.centre - self.size, self.centre + self.size]
+        ends += [] if self.other is None else [self.other]
+        return value * exp(min(ends)), value * exp(max(ends))
 
 
 @dataclass(frozen=True, slots=True)

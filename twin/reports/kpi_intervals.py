@@ -11,7 +11,8 @@ several causes cancel in the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp
+from dataclasses import replace
+from math import exp, log
 from typing import Final
 
 from twin.planning.types import Plan, Warning
@@ -24,6 +25,7 @@ from twin.reports.interval import (
     reach,
     shipped,
 )
+from twin.reports.tuned_step import TunedStep
 from twin.spec.kpis import KPIS
 
 Interval = tuple[float, float]
@@ -41,10 +43,12 @@ def intervals(
     known: Known | None = None,
     *,
     physics: bool = False,
+    tuned: TunedStep | None = None,
 ) -> tuple[dict[str, Interval | None], Correction | None, tuple[Warning, ...]]:
     """The interval of each key figure, None where there is none; the correction of the step, None
     where nothing is known or `physics` alone is asked for; and warnings that say why, or what
-    widens them. `known` are the residuals that ship, unless others are given."""
+    widens them. `known` are the residuals that ship, unless others are given. `tuned`: the step of
+    the stack that an interval must hold, too, because the software is assumed."""
     residuals = shipped() if known is None else known
     step, peak = (reach(at, name, residuals) for name in ("step_seconds", "peak_device_bytes"))
     seconds = figures.get("step_seconds")
@@ -54,6 +58,10 @@ def intervals(
         evidence = step.families, step.sources, step.alike
         correction = Correction(seconds, factor, seconds * factor, *evidence, at.regime)
     step = step.physics if step is not None and physics else step
+    if step is not None and tuned is not None and seconds:
+        other = reach(tuned.at, "step_seconds", residuals)
+        moved = 0.0 if other is None or physics else other.centre
+        step = replace(step, other=log(tuned.seconds / seconds) + moved)
     spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
     return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
 

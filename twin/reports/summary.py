@@ -31,6 +31,7 @@ from twin.reports.report import (
     RoleBreakdown,
     StagePeak,
 )
+from twin.reports.tuned_step import tuned_step
 from twin.scenario import Root
 from twin.sources import KINDS, Ledger
 
@@ -42,7 +43,9 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
     at, without = circumstances(plan, breakdown_ns), kpis(plan, trace.step_ns, breakdown_ns)
-    spans, correction, doubts = intervals(at, without, physics=run.physics)
+    tuned = tuned_step(plan)
+    spans, correction, doubts = intervals(at, without, physics=run.physics, tuned=tuned)
+    warned = plan.warnings if tuned is None else tuned.said(plan.warnings, trace.step_ns / 1e9)
     failed = goodput_of(plan, trace.step_ns)
     figures = kpis(plan, trace.step_ns, breakdown_ns, failed)
     gpu_hours = figures["gpu_hours"]
@@ -67,7 +70,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         extrapolated_fraction=trace.extrapolated_fraction,
         speed_of_light_seconds=speed_of_light_seconds(plan),
         warnings=(
-            *plan.warnings,
+            *warned,
             *paid.warnings,
             *(failed.warnings if failed else (NO_GOODPUT,)),
             *doubts,

@@ -253,7 +253,16 @@ def kpi_table(report: Report) -> Table:
     bound = duration(report.speed_of_light_seconds)
     table.add_row("Kernels of the busiest stage at peak rates", bound)
     table.add_row("Share of the step extrapolated", percent(report.extrapolated_fraction))
+    table.caption = _stack(report)
     return table
+
+
+def _stack(report: Report) -> str:
+    """The software of a run, whether it was chosen, and the profile of its kernels."""
+    software, profile = report.scenario["software"], report.scenario["calibration"]["name"]
+    name = software["name"] if software else "none, bare kernels"
+    assumed = any(one.code == "software-assumed" for one in report.warnings)
+    return f"software: {name}{' (assumed)' if assumed else ''}; calibration: {profile}"
 
 
 def breakdown_table(report: Report) -> Table:

@@ -14,22 +14,26 @@ from twin.ui.place import OpenPlan, ready, table
 _HEADING: Final = "Under other software"
 
 
-def about(values: Values) -> str:
-    """What framework and which host the values of a scenario name, in one line."""
+def about(values: Values, *, assumed: bool) -> str:
+    """What framework and which host the values of a scenario name, in a few sentences; `assumed`:
+    they name the typical stack of the layout, because none is written."""
     profile = f"Kernels are those of calibration `{at(values, 'calibration.name')}`."
     framework, release = at(values, "software.framework"), at(values, "software.release")
     if framework is None:
         return (
-            "Not set: the host takes `calibration.dispatch` per kernel and never waits for the "
-            f"device. {profile} Choose the stack that trains."
+            "Bare kernels: the host takes `calibration.dispatch` per kernel and never waits for "
+            f"the device. That is the fast end. {profile} Choose the stack that trains."
         )
+    chosen = "Assumed, because no software is written: choose the stack that trains. "
+    chosen = chosen if assumed else ""
     if at(values, "software.host") is None:
         return (
-            f"{framework}; {release}. The host takes `calibration.dispatch` per kernel. {profile}"
+            f"{chosen}{framework}; {release}. The host takes `calibration.dispatch` per kernel. "
+            f"{profile}"
         )
     waits = ", ".join(at(values, "software.host.waits") or ())
     device = f"waits for the device at {waits}" if waits else "never waits for the device"
-    return f"{framework}; {release}. The host has counted work and {device}. {profile}"
+    return f"{chosen}{framework}; {release}. The host has counted work and {device}. {profile}"
 
 
 def other_software(shown: OpenPlan) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import SMALL
 from twin.answers.nearest import StepAnswers
 from twin.explore.study.software import (
-    NOT_SET,
+    BARE,
     StackAnswer,
     sentence,
     software_table,
@@ -37,8 +39,8 @@ def test_every_stack_with_a_calibration_of_the_gpu_has_a_row(
     found: tuple[StackAnswer, ...],
 ) -> None:
     first, *others = found
-    assert (first.stack, first.as_written, first.change_seconds) == (NOT_SET, True, 0.0)
-    assert {one.stack for one in others} == set(stacks_of("H800"))
+    assert (first.label, first.change_seconds) == ("in-house (as written)", 0.0)
+    assert {one.stack for one in others} == {BARE, *stacks_of("H800")}
     assert "xla" not in stacks_of("H800")
     assert not any(one.as_written or one.problem for one in others)
     seconds = [one.step_seconds or 0.0 for one in others]
@@ -65,7 +67,10 @@ def test_a_row_says_its_interval_and_what_changes_the_step_most(
     first, *others = found
     before = StepAnswers().of(load(K2))
     assert first.cause == ""
+    assert next(one.change_seconds for one in others if one.stack == BARE) == 0.0
     for one in others:
+        if one.stack == BARE:  # an in-house host is never late, either
+            continue
         answer = StepAnswers().of(load(K2, [f"software={one.stack}"]))
         changes = {
             cause: ns - before.breakdown_ns.get(cause, 0)
@@ -83,8 +88,16 @@ def test_the_stack_of_the_scenario_comes_first_and_unset_is_a_row() -> None:
     sets += ("train.global_batch=256seq", "software=megatron-core")
     first, *others = under(K2, *sets)
     assert (first.stack, first.as_written) == ("megatron-core", True)
-    assert NOT_SET in {one.stack for one in others}
+    assert BARE in {one.stack for one in others}
     assert "megatron-core" not in {one.stack for one in others}
+
+
+def test_a_stack_that_nobody_wrote_is_called_assumed(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL.replace("software: null\n", ""))
+    first, *others = under(str(file))
+    assert first.label == "megatron-core (assumed)"
+    assert not any(one.assumed for one in others)
 
 
 def test_a_calibration_that_the_scenario_writes_stays() -> None:
@@ -100,5 +113,5 @@ def test_words_and_table_hold_every_row(found: tuple[StackAnswer, ...]) -> None:
     assert "no such layout" in rows[-1]
     assert "Estimates of the fast path" in table.caption
     assert "Estimates" not in software_table(found, "events").caption
-    assert sentence(found).startswith("As written (software not set) a step takes ")
+    assert sentence(found).startswith("Under in-house (as written) a step takes ")
     assert sentence(found[:1]).endswith("there is no other stack.")

@@ -25,6 +25,7 @@ memory: {recompute: [full]}
 train: {tokens: 1T, global_batch: 8seq, sequence: 2048tok, optimizer: adamw}
 cost: {gpu_hour: 2.0USD}
 calibration: a100-megatron
+software: null
 """
 """Two nodes, answered in some ten milliseconds."""
 

@@ -169,11 +169,10 @@ def expressed(row: PublishedRow, asked: RowIteration, recipe: Recipe) -> Express
             "precision": row.precision,
         },
         "calibration": _profile(recipe, gpu),
+        "software": recipe.part or None,
         "rl": _rl(row, asked, recipe, written),
     }
     habits = over({"memory": {}}, recipe.scenario)
-    if recipe.part:
-        made["software"] = recipe.part
     parts = {"cluster": changed, "model": model_changes(row)}
     edits = {name: part for name, part in parts.items() if part}
     return Expressed(over(habits, made), edits, NO_STACK, ())

@@ -96,7 +96,7 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
             **_adapters(row, assumed),
         },
         "calibration": profile_of(stack, row, gpu),
-        **({"software": stack.part} if stack.part else {}),
+        "software": stack.part or None,
     }
     over: Tree = {"cluster": place.over} if place.over else {}
     changes = model_changes(row)

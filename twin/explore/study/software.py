@@ -20,8 +20,8 @@ from twin.reports.kpi_intervals import step_interval
 from twin.reports.table import Table, duration, headed, percent, signed_duration
 from twin.scenario import Scenario
 
-NOT_SET: Final = "not set"
-"""The name of a scenario without a stack."""
+BARE: Final = "bare kernels"
+"""The name of a scenario without a stack (`software: null`)."""
 Loader = Callable[[Sequence[str]], Scenario]
 """The scenario under some more overrides, after its own."""
 
@@ -31,8 +31,11 @@ class StackAnswer:
     """The step under one stack; figures are None where its layout is impossible."""
 
     stack: str
-    """Its name, or `NOT_SET`."""
+    """Its name, or `BARE`."""
     as_written: bool
+    """Whether it is the scenario's own."""
+    assumed: bool = False
+    """Whether the scenario has it because none is written."""
     calibration: str = ""
     step_seconds: float | None = None
     change_seconds: float | None = None
@@ -49,6 +52,12 @@ class StackAnswer:
     """Whether device and host memory have room."""
     problem: str = ""
     """Why the layout is impossible."""
+
+    @property
+    def label(self) -> str:
+        """Its name, and whether the scenario's own was chosen."""
+        own = "assumed" if self.assumed else "as written"
+        return f"{self.stack} ({own})" if self.as_written else self.stack
 
     @property
     def relative_change(self) -> float | None:
@@ -81,13 +90,13 @@ def under_other_software(
     written = load(())
     gpu = written.cluster.node.gpu.name
     mine = _name(written)
-    others = [name for name in (NOT_SET, *stacks_of(gpu)) if name != mine]
+    others = [name for name in (BARE, *stacks_of(gpu)) if name != mine]
     answers = StepAnswers(fidelity)
     before = answers.of(written)
     first = _row(before, None)
     found: list[StackAnswer] = []
     for done, name in enumerate(others, 2):
-        over = "null" if name == NOT_SET else name
+        over = "null" if name == BARE else name
         try:
             found.append(_row(answers.of(load((f"software={over}",))), before))
         except ScenarioError as error:
@@ -98,7 +107,7 @@ def under_other_software(
 
 
 def _name(scenario: Scenario) -> str:
-    return scenario.software.name if scenario.software else NOT_SET
+    return scenario.software.name if scenario.software else BARE
 
 
 def _row(answer: StepAnswer, before: StepAnswer | None) -> StackAnswer:
@@ -111,6 +120,7 @@ def _row(answer: StepAnswer, before: StepAnswer | None) -> StackAnswer:
     return StackAnswer(
         stack=_name(scenario),
         as_written=before is None,
+        assumed=scenario.software_assumed,
         calibration=scenario.calibration.name,
         step_seconds=answer.step_ns / 1e9,
         change_seconds=change / 1e9,
@@ -128,10 +138,10 @@ def sentence(found: Sequence[StackAnswer]) -> str:
     step = duration(first.step_seconds or 0.0)
     seconds = [one.step_seconds for one in others if one.step_seconds is not None]
     if not seconds:
-        return f"As written (software {first.stack}) a step takes {step}; there is no other stack."
+        return f"Under {first.label} a step takes {step}; there is no other stack."
     fast, slow = duration(min(seconds)), duration(max(seconds))
     span = fast if fast == slow else f"{fast} to {slow}"
-    return f"As written (software {first.stack}) a step takes {step}; under others {span}."
+    return f"Under {first.label} a step takes {step}; under others {span}."
 
 
 def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") -> Table:
@@ -147,8 +157,7 @@ def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") ->
     )
     table = headed("Under other software", *heads, left={0, 5, 6})
     for one in found:
-        name = f"{one.stack} (as written)" if one.as_written else one.stack
-        table.add_row(name, *_figures(one))
+        table.add_row(one.label, *_figures(one))
     table.caption = (
         "Layout and batch stay. host wait: share of the step. largest change: the part of the step "
         "that differs most. Intervals lie around the step that published runs suggest. A "

@@ -1,6 +1,7 @@
 """How far the seconds of an iteration may lie off.
 
-Training: as far as published steps say (`twin.reports.interval`), four of five of which lie inside.
+Training: as far as published steps say (`twin.reports.interval`), four of five of which lie inside;
+and as far as the tuned stack, where the software is assumed.
 Rollouts: no published run tells, so every number of the engine, the calibration and the links that
 has a range is put to either end, one at a time, and what that makes of a decode step adds up as
 independent errors do, in logarithms: what rollouts take is steps. Both at once is the iteration's
@@ -10,12 +11,13 @@ says, such as how lengths are spread, is wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from typing import Any, Final
 
 from pydantic import ValidationError
 
+from twin.engine import lower, simulate
 from twin.errors import ScenarioError
 from twin.inference.seconds import decode_pass
 from twin.kinds.iteration.simulate import length_of
@@ -23,6 +25,7 @@ from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Rou
 from twin.kinds.rollouts.plan import server_of
 from twin.loading.files import ranges, with_number
 from twin.reports.interval import circumstances, reach, shipped
+from twin.reports.tuned_step import tuned_step
 
 ROOTS: Final = (
     "rl.rollout.engine",
@@ -50,7 +53,11 @@ def factors(plan: IterationPlan, trace: IterationTrace) -> Factors | None:
     if step is None:
         return None
     step = step.physics
-    return Factors(_rollout(plan, *_middle(plan, trace)), (exp(-step.size), exp(step.size)))
+    tuned = tuned_step(plan.trainer)
+    if tuned is not None:  # as a ratio of two estimates
+        own = simulate(lower(plan.trainer), fidelity="fast").step_ns / 1e9
+        step = replace(step, other=log(tuned.seconds / own))
+    return Factors(_rollout(plan, *_middle(plan, trace)), step.spread(1.0))
 
 
 def interval(plan: IterationPlan, trace: IterationTrace, found: Factors) -> Interval:

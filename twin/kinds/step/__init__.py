@@ -101,10 +101,12 @@ class Step(Kind):
         from twin.reports.table import count
 
         mesh, train = run.plan.mesh, run.plan.scenario.train
+        stack, assumed = run.plan.scenario.software, run.plan.scenario.software_assumed
+        name = f"{stack.name}{' (assumed)' if assumed else ''}" if stack else "none, bare kernels"
         return (
             f"{mesh.ranks:,} GPUs in total, {mesh.data:,}-way data parallel, "
             f"{run.plan.microbatches:,} micro-batches of each pipeline per step, "
-            f"{count(train.global_batch)} tokens per step"
+            f"{count(train.global_batch)} tokens per step, software {name}"
         )
 
     def figures(self, run: Run) -> Iterable[View]:

@@ -1,0 +1,49 @@
+"""The step of a plan whose software is assumed, under the tuned stack of the same framework.
+
+The interval of such a plan holds both steps. The other is of the fast path, which takes about a
+tenth of the time of events, so it may differ from theirs by what shared links cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from twin.engine import lower, simulate
+from twin.loading.typical_software import under_tuned
+from twin.planning import plan as make_plan
+from twin.planning.types import Plan, Warning
+from twin.reports.breakdown import mean
+from twin.reports.interval import Circumstances, circumstances
+from twin.reports.table import duration
+
+
+@dataclass(frozen=True, slots=True)
+class TunedStep:
+    """The step under the tuned stack."""
+
+    stack: str
+    seconds: float
+    at: Circumstances
+
+    def said(self, warnings: Sequence[Warning], seconds: float) -> tuple[Warning, ...]:
+        """Warnings of a plan with the distance of its step of so many seconds."""
+        moved = 100.0 * (self.seconds / seconds - 1.0)
+        text = (
+            f" Under {self.stack} the step takes {duration(self.seconds)} ({moved:+.1f} %, by the "
+            "fast path); its 80 % interval holds both."
+        )
+        return tuple(
+            replace(one, message=one.message + text) if one.code == "software-assumed" else one
+            for one in warnings
+        )
+
+
+def tuned_step(plan: Plan) -> TunedStep | None:
+    """The step under the tuned stack by the fast path; None where the software was chosen."""
+    scenario = under_tuned(plan.scenario)
+    if scenario is None or scenario.software is None:
+        return None
+    other = make_plan(scenario)
+    trace = simulate(lower(other), fidelity="fast")
+    at = circumstances(other, mean(trace.breakdown_ns))
+    return TunedStep(scenario.software.name, trace.step_ns / 1e9, at)
