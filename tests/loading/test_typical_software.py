@@ -33,10 +33,10 @@ def named(scenario: Scenario) -> str | None:
     ("sets", "stack", "profile"),
     [
         ([], "megatron-core", "a100-megatron"),
-        (SHARDED, "fsdp2", "a100-llm-foundry"),
+        (SHARDED, "fsdp2", "a100-torchtitan"),
         ([*SHARDED, "parallel.zero=2"], "megatron-core", "a100-megatron"),
         ([*SHARDED, "parallel.tensor=2"], "megatron-core", "a100-megatron"),
-        ([*SHARDED, "parallel.context=2"], "fsdp2", "a100-llm-foundry"),
+        ([*SHARDED, "parallel.context=2"], "fsdp2", "a100-torchtitan"),
         (["cluster.node=h20-8gpu"], "megatron-core", "h20-hopper-bf16"),
     ],
 )
