@@ -16,7 +16,7 @@ from twin.arch.ops import Layer, Op, Weights, Work
 from twin.arch.stack import layers
 from twin.errors import ScenarioError
 from twin.hardware.roofline import seconds
-from twin.loading import load
+from twin.loading import load, stacks_of
 from twin.planning import caveats, plan
 from twin.planning.compile import layer_seconds, shape_of, weights_of
 from twin.planning.feasibility import problems
@@ -205,7 +205,7 @@ def test_a_plain_dense_run_on_its_own_calibration_has_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("sets", "code", "said"),
     [
-        ([], "software-assumed", "A100-80GB: automodel, fsdp1, fsdp2, hf-eager, megatron-core, "),
+        ([], "software-assumed", f"A100-80GB: {', '.join(stacks_of('A100-80GB'))}."),
         (["cluster.node=h20-8gpu"], "software-assumed", "No stack of the catalog"),
         (["software=null"], "bare-kernels", "(63.7 us) per kernel"),
         (["software=megatron-core"], None, ""),
