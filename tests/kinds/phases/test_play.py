@@ -78,7 +78,8 @@ def test_checkpoints_data_and_days_by_hand(write: Write) -> None:
     first, second = (dates.without_failures for dates in found.dates)
     assert first is not None
     assert second is not None
-    assert (first.begin, first.end, second.begin) == (0.0, seconds / DAY, seconds / DAY)
+    days = pytest.approx(seconds / DAY)
+    assert (first.begin, first.end, second.begin) == (0.0, days, days)
     assert second.to_json(date(2026, 12, 30))["from"] == "2026-12-30"
     assert second.to_json(None)["from"] is None
     assert other.saves is not None

@@ -186,7 +186,7 @@ def test_sections_of_both_kinds_are_told_apart() -> None:
     with pytest.raises(ScenarioError) as caught:
         scenario("kimi-k2-256xh800", "weight_update={precision: fp8}")
     told = {one.path for one in caught.value.problems if one.code == "TW150"}
-    assert told == {"parallel", "memory", "train"}
+    assert told == {"parallel", "memory", "train", "software"}
 
 
 def test_a_training_run_has_no_update_time() -> None:
