@@ -281,8 +281,8 @@ class _Derivation:
         stack, profile = scenario.software, scenario.calibration
         said = (
             f"a host thread that takes calibration.dispatch ({profile.dispatch * 1e6:g} us) per "
-            "kernel and is late; software is not set"
-            if stack is None
+            f"kernel and is late; {stack.name if stack else 'bare kernels'} has no other host"
+            if stack is None or stack.host is None
             else f"the host thread of {stack.name}: what it does for every operation "
             "(software.host), where it is late, or has asked the device"
         )

@@ -139,7 +139,8 @@ def _assumed(scenario: Scenario) -> Iterator[str]:
     )
     yield (
         f"{scenario.cluster.node.name} on {scenario.cluster.fabric.name}; "
-        f"software {software.name if software else 'not set: bare kernels'}; "
+        f"software {software.name if software else 'none: bare kernels'}"
+        f"{', assumed' if scenario.software_assumed else ''}; "
         f"kernels as measured in {scenario.calibration.name}."
     )
     price = scenario.cost.gpu_hour if scenario.cost else None
