@@ -32,7 +32,7 @@ SECTIONS = ("model", "parallel", "memory", "train")
 TRAINING = [name for name in shipped_scenarios() if "weight-update" not in name]
 FORMS = (".sh", ".txt", ".yaml")
 
-ALWAYS = {"cluster", "calibration", "model.name"}
+ALWAYS = {"cluster", "calibration", "software", "model.name"}
 K2 = ALWAYS | {
     "cost",
     "memory.fp8_store",
