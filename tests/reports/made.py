@@ -133,7 +133,11 @@ def plan(gib: tuple[float, float] = (60.0, 40.0), **changes: Any) -> Plan:
         ),
         chunks=chunks,
         microbatches=4,
-        placements={"data": Placement(2, 2)},
+        placements={
+            "data": Placement(2, 2),
+            "tensor": Placement(1, 1),
+            "expert": Placement(1, 1),
+        },
         memory=Memory((stage(0, gib[0]), stage(1, gib[1])), 100.0 * GIB, {"context": 10.0 * GIB}),
         warnings=(Warning("made", "Made by hand."),),
     )

@@ -96,7 +96,7 @@ def losses_of(*overrides):
 
 def test_perfect_kernels_lose_nothing_but_what_they_do_beyond_the_model():
     """Endless memory bandwidth, efficiencies of one, free launches."""
-    perfect = [f"calibration.{name}=1" for name in ("gemm", "bandwidth")]
+    perfect = [f"calibration.{name}=1" for name in ("gemm", "bandwidth", "sustained")]
     perfect += [f"calibration.attention_{way}=1" for way in ("forward", "backward")]
     perfect += ["calibration.launch=0s", "calibration.dispatch=0s"]
     perfect += ["cluster.node.gpu.memory_bandwidth=1000000TB/s"]

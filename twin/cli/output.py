@@ -11,10 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from twin.answers.run_store import unwritable
-from twin.errors import Problem, UsageError
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -144,6 +141,8 @@ def _drawn_table(table: Table) -> RenderableType:
 
 def write_text(path: Path, text: str, *, force: bool) -> None:
     """Write a new file, or replace one if that is wanted. Raises `UsageError` where that fails."""
+    from twin.answers.run_store import unwritable
+
     require_writable(path, force=force)
     try:
         path.write_text(text, encoding="utf-8")
@@ -154,14 +153,24 @@ def write_text(path: Path, text: str, *, force: bool) -> None:
 def require_writable(path: Path, *, force: bool) -> None:
     """Raise `UsageError` for what can be known before there is anything to write: no file, no
     folder for it, or it exists and is not to be replaced."""
+    from twin.answers.run_store import unwritable
+
     if str(path) == "-":
-        fix = "leave --output out to print"
-        raise UsageError([Problem("TW063", "", "the output is a file, not `-`", fix)])
-    if path.is_dir():
-        raise UsageError([Problem("TW063", "", f"`{path}` is a folder", "name a file in it")])
-    if not path.absolute().parent.is_dir():
-        message = f"there is no folder `{path.parent}`"
-        raise UsageError([Problem("TW063", "", message, f"mkdir -p {path.parent}")])
-    if path.exists() and not force:
-        message = f"`{path}` exists already"
-        raise UsageError([Problem("TW064", "", message, "--force replaces it")])
+        _refuse("TW063", "the output is a file, not `-`", "leave --output out to print")
+    try:
+        folder, exists = path.is_dir(), path.exists()
+        lost = not path.absolute().parent.is_dir()
+    except OSError as error:
+        raise unwritable(path, error) from None
+    if folder:
+        _refuse("TW063", f"`{path}` is a folder", "name a file in it")
+    if lost:
+        _refuse("TW063", f"there is no folder `{path.parent}`", f"mkdir -p {path.parent}")
+    if exists and not force:
+        _refuse("TW064", f"`{path}` exists already", "--force replaces it")
+
+
+def _refuse(code: str, message: str, fix: str) -> NoReturn:
+    from twin.errors import Problem, UsageError
+
+    raise UsageError([Problem(code, "", message, fix)])

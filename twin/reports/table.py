@@ -153,7 +153,7 @@ def ranged(value: float | None, span: tuple[float, float] | None, unit: Unit) ->
     said once where both ends have it.
 
     >>> ranged(48.0, (33.0, 70.0), "d"), ranged(100.0, (80.0, 150.0), "s"), ranged(1.0, None, "d")
-    ('48.0 d (33.0 to 70.0)', '100 s (80.0 s to 2.50 min)', '1.00 d')
+    ('48.0 d (33.0 to 70.0)', '100 s (80.0 s to 2.5 min)', '1.00 d')
     """
     if value is None or span is None:
         return show(value, unit)
