@@ -291,6 +291,11 @@ class Root(Spec):
             self._provenance = context
 
     @property
+    def software_assumed(self) -> bool:
+        """Whether the software is the typical one, because nobody named any."""
+        return False
+
+    @property
     def ledger(self) -> Ledger:
         """Where the numbers of the model, the hardware and the calibration come from, by path."""
         return self._provenance.ledger

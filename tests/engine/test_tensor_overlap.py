@@ -22,6 +22,7 @@ BULK = "parallel.overlap_tensor=bulk"
 PIECES = "parallel.overlap_tensor=pieces"
 SCALING = (
     "calibration.matmuls=null",
+    "calibration.sustained=1",
     "calibration.launch=0s",
     "calibration.dispatch=0s",
     "calibration.collective_sms=0",

@@ -37,6 +37,7 @@ def rows(noise: float = 0.0, seed: int = 0) -> tuple[StepRow, ...]:
     steps: list[StepRow] = []
     for layers, hidden, micro_batch in SHAPES:
         sets = (
+            "software=null",
             f"model.layers={layers}",
             f"model.hidden={hidden}",
             f"model.ffn.width={4 * hidden}",
@@ -207,7 +208,7 @@ def test_a_table_is_calibrated_from_the_command_line(
     assert "From h100-hopper-bf16 to mine" in told
     document = json.loads((tmp_path / "out" / "mine.json").read_text())
     assert document["version"] == 1
-    assert (document["device"], document["base"]) == ("H100", "h100-hopper-bf16")
+    assert (document["device"], document["base"]) == ("H100", "h100-nemo")
     assert document["fitted_parameters"] == 1
     assert document["errors"]["check"]["after"]["rows"] == 1
     assert document["interval"] is None

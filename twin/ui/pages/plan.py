@@ -10,7 +10,7 @@ import streamlit as st
 from twin.answers import Run
 from twin.errors import render
 from twin.reports import resolved
-from twin.scenario import Root, Scenario
+from twin.scenario import Root
 from twin.ui import RESULT, editor, session
 from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
@@ -74,7 +74,7 @@ def _edit(shown: OpenPlan, file: Root) -> None:
     problems = shown.reply.now.problems if isinstance(shown.reply.now, Refusal) else ()
     form = Form(shown.plan, file, now, resolved(file), problems)
     found = sections(schema(), now)
-    words = about(now, assumed=isinstance(scenario, Scenario) and scenario.software_assumed)
+    words = about(now, assumed=not isinstance(scenario, Failure) and scenario.software_assumed)
     for section in sorted(found, key=lambda one: one.key != _SOFTWARE):
         editor.edit(form, section, words if section.key == _SOFTWARE else "")
 
