@@ -164,7 +164,7 @@ def learned(folder: Path, seed: int, **rewards: Any) -> tuple[float, float]:
     given = spec(
         folder,
         tasks=[{"source": "characters", "count": 9}],
-        iterations=16,
+        iterations=24,
         prompts={"count": 9, "seed": seed},
         rollout={"responses": 8},
         rewards=rewards,
