@@ -48,6 +48,7 @@ def test_the_usual_batch_is_deepseeks_rule_in_round_numbers(drafted):
 def test_sizes_are_those_that_published_runs_would_take(drafted):
     nodes = sizes_of(ASKED, drafted)
     known = published_mfu(drafted)
+    assert known is not None
     assert nodes == tuple(sorted(nodes))
     fast, _, slow = (known.days(drafted, 8 * one) for one in (nodes[0], nodes[0], nodes[-1]))
     assert fast[0] <= 60
