@@ -32,6 +32,12 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test reads what a person told the twin, or tells it anything."""
+    os.environ["TWIN_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Generator[Any]:
     """A real browser, and no test without one. Of one module: Playwright starts only once at a

@@ -9,7 +9,6 @@ from typing import Final, NoReturn
 
 import typer
 
-from twin import units
 from twin.answers.nearest import written
 from twin.cli import search_tables as say
 from twin.cli.answer import say_scope, search_progress, sweep_progress, training
@@ -21,12 +20,13 @@ from twin.cli.output import (
     write_text,
 )
 from twin.cli.sweep import BUG, IMPOSSIBLE, pool_choice
-from twin.errors import Origin, Problem, UsageError
+from twin.cli.verbs import naming_options
+from twin.errors import Problem, UsageError
 from twin.explore.search.candidates import Decision, contest, fixed_contest
 from twin.explore.search.recommend import recommend as search
 from twin.explore.search.recommendation import PATIENCE, Recommendation, SearchRequest
 from twin.explore.search.scale import Scaling, Sizes, scale
-from twin.explore.search.space import DAY, Goal, Space, narrowed, nodes_of, space
+from twin.explore.search.space import Space, goal_of, narrowed, nodes_of, quantity, space
 from twin.explore.search.thresholds import BreakEven, break_even
 from twin.explore.sweep.grid import read_axes
 from twin.explore.sweep.points import points_folder
@@ -60,8 +60,12 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
 ) -> int | None:
     """How many GPUs, and which layout?"""
 
-    goal = goal_of(target, budget, fastest=max_throughput)
-    seconds = quantity("--patience", patience, "seconds") if patience else PATIENCE
+    if max_throughput and (target or budget):
+        message = "this is the default; omit --target and --budget"
+        raise typer.BadParameter(message, param_hint="--max-throughput")
+    with naming_options("recommend"):
+        goal = goal_of(target, budget)
+        seconds = quantity("patience", patience, "seconds") if patience else PATIENCE
     if path is not None:
         require_writable(path, force=force)
     pool = pool_choice(jobs, cluster)
@@ -114,30 +118,6 @@ def _refuse_budget() -> NoReturn:
 
     fix = "add `cost: {gpu_hour: 2.0USD}`, or write `--set cost.gpu_hour=2.0USD`"
     raise UsageError([Problem("TW053", "", "a budget needs a price, and there is none", fix)])
-
-
-def goal_of(target: str | None, budget: str | None, *, fastest: bool) -> Goal:
-    """What is asked for. Raises `UsageError` for what is no time or no money."""
-
-    if fastest and (target or budget):
-        message = "this is the default; omit --target and --budget"
-        raise typer.BadParameter(message, param_hint="--max-throughput")
-
-    days = quantity("--target", target, "seconds") / DAY if target is not None else None
-    return Goal(days, None if budget is None else quantity("--budget", budget, "usd"))
-
-
-def quantity(flag: str, text: str, dimension: units.Dimension) -> float:
-    """The SI value of an option. Raises `UsageError` where it is none, or not positive."""
-    origin = Origin(flag, 1, 1, text, len(text))
-    try:
-        found = units.parse(text, dimension)
-    except units.QuantityError as error:
-        raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
-    if found <= 0:
-        message = f"`{text}` must be positive"
-        raise UsageError([Problem("TW433", "", message, "ask for more", origin)])
-    return found
 
 
 def _space(

@@ -4,7 +4,9 @@ answers, which is imported when the verb runs."""
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
@@ -15,6 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from twin.cli.output import Output
+from twin.errors import Problem, TwinError
 
 _TYPES: Final[Mapping[str, Any]] = {
     "text": str,
@@ -58,6 +61,23 @@ def _callback(name: str) -> Callable[..., None]:
     callback.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     callback.__annotations__ = {one.name: one.annotation for one in parameters}
     return callback
+
+
+@contextmanager
+def naming_options(verb: str) -> Generator[None]:
+    """Problems with a field of a question name the option that says it."""
+    parameters = verbs()[verb]["parameters"]
+
+    def named(one: Problem) -> Problem:
+        told = parameters.get(one.path)
+        if one.origin is not None or told is None:
+            return one
+        return replace(one, path=str(told.get("option", told["metavar"])).split()[0])
+
+    try:
+        yield
+    except TwinError as error:
+        raise type(error)(named(one) for one in error.problems) from None
 
 
 def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:

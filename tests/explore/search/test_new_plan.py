@@ -9,22 +9,28 @@ import pytest
 
 from twin.answers.executors import PoolChoice
 from twin.errors import UsageError
-from twin.explore.search.decision_page import Decision, page
+from twin.explore.search.decision import conditions, decision
+from twin.explore.search.decision_page import page
 from twin.explore.search.new_plan import (
     PlanQuestion,
     first_answer,
     node_of,
+    plan_text,
     published_mfu,
     run_flop,
     scenario_of,
     sizes_of,
+    understood,
     usual_batch,
 )
 from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import SearchRequest
-from twin.explore.search.space import Goal, narrowed, space
+from twin.explore.search.space import Goal, layout_of, narrowed, space
+from twin.loading import load, scenario_hash
+from twin.reports.table import show
 
-ASKED = PlanQuestion("qwen3-235b-a22b", "h800", "8T", days=60.0, price="2USD")
+ASKED = PlanQuestion("qwen3-235b-a22b", "h800", "8T", target="60d", price="2USD")
+IN_60_DAYS = Goal(days=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -46,20 +52,51 @@ def test_the_usual_batch_is_deepseeks_rule_in_round_numbers(drafted):
 
 
 def test_sizes_are_those_that_published_runs_would_take(drafted):
-    nodes = sizes_of(ASKED, drafted)
+    nodes = sizes_of(ASKED, drafted, IN_60_DAYS)
     known = published_mfu(drafted)
     assert known is not None
     assert nodes == tuple(sorted(nodes))
-    fast, _, slow = (known.days(drafted, 8 * one) for one in (nodes[0], nodes[0], nodes[-1]))
-    assert fast[0] <= 60
-    assert slow[2] <= 60, "the largest is enough for a slow run"
-    assert sizes_of(replace(ASKED, gpus="256,512"), drafted) == (32, 64)
+    fewest, _, most = known.gpu_days(drafted)
+    assert fewest / (8 * nodes[0]) <= 60
+    assert most / (8 * nodes[-1]) <= 60, "the largest is enough for a slow run"
+    assert sizes_of(replace(ASKED, gpus="256,512"), drafted, IN_60_DAYS) == (32, 64)
 
 
-def test_the_first_answer_needs_no_simulation(drafted):
-    said = first_answer(drafted, (64, 128))
-    assert any("families of published runs" in one for one in said)
-    assert re.search(r"On 512 GPUs that is \d+ days \(\d+ to \d+\)", " ".join(said))
+def test_the_first_answer_needs_no_simulation_and_begins_with_the_answer():
+    gpus, cost, *_ = first_answer(understood(ASKED))
+    assert re.fullmatch(r"About [\d,]+ GPUs \([\d,]+ to [\d,]+\) do it in 60 days.", gpus)
+    assert re.fullmatch(r"The run costs about .*USD \(.* to .*\) at 2.00 USD per GPU-hour.", cost)
+    days, *_ = first_answer(understood(replace(ASKED, gpus="512")))
+    assert re.fullmatch(r"512 GPUs take about .* d \(.* to .*\).", days)
+
+
+WRONG = {
+    "tokens": ("8", "write `8T`"),
+    "price": ("2", "write `2USD`"),
+    "batch": ("4", "write `4seq`"),
+    "target": ("60", "write `60d`"),
+    "gpu": ("h801", "did you mean `H800`?"),
+    "gpus": ("100", "nearest 96 or 104"),
+    "model": ("qwen3-999", "did you mean `qwen3-4b`?"),
+    "sequence": ("{x: 1}\nfoo", ""),
+    "patience": ("0min", "ask for more"),
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_problem_names_the_field_that_is_wrong_and_no_file(field):
+    text, fix = WRONG[field]
+    with pytest.raises(UsageError) as raised:
+        understood(replace(ASKED, **{field: text}))
+    assert {one.path for one in raised.value.problems} == {field}
+    assert fix in raised.value.problems[0].hint
+    assert "/" not in str(raised.value)
+
+
+def test_all_fields_that_are_wrong_are_told_together():
+    with pytest.raises(UsageError) as raised:
+        understood(replace(ASKED, tokens="8", target="60", price="", budget="2MUSD"))
+    assert {one.path for one in raised.value.problems} == {"tokens", "target", "price"}
 
 
 def test_a_gpu_that_no_node_has_is_refused_with_the_nearest():
@@ -67,14 +104,40 @@ def test_a_gpu_that_no_node_has_is_refused_with_the_nearest():
         node_of("h801")
 
 
-def test_the_page_holds_verdict_plans_and_what_was_not_examined(small):
+@pytest.fixture(scope="module")
+def found(small):
     axes = {"parallel.pipeline": [2], "parallel.expert": [4], "parallel.tensor": [1]}
     whole = narrowed(space(small, (1, 2)), axes)
-    found = recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=2))
-    text = page(Decision("<b>plan</b>", "which?", found, "twin new ...", "2026-11-27"))
-    assert "&lt;b&gt;plan" in text
+    return recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=2))
+
+
+def test_the_page_holds_verdict_plans_what_must_be_true_and_what_was_not_examined(found):
+    made = decision(found, "<b>which?", "twin new ...", "2026-11-27")
+    text = page(made)
+    assert "&lt;b&gt;which?" in text
     assert "<script" not in text
     assert "Recommended for the cheapest within 10000 days" in text
-    assert len(re.findall("<circle", text)) == 1 + len(found.alternatives) >= 2
+    assert len(re.findall("<circle", text)) == len(made.plans) == 1 + len(found.alternatives) >= 2
     assert "layouts examined" in text
+    assert "The MFU is at least" in text
     assert "80 % interval" in text
+
+
+def test_what_must_be_true_is_arithmetic_on_the_figures(found):
+    kpis = found.pick.best.kpis
+    late = replace(found, asked=replace(found.asked, goal=Goal(days=2 * kpis["days"])))
+    mfu, failures, *_ = conditions(late)
+    assert show(kpis["mfu"] / 2, "%") in mfu, "twice the time needs half the MFU"
+    assert show(kpis["days"], "d") in failures
+
+
+def test_every_plan_that_is_named_was_simulated(found):
+    assert all(one.events for one in (found.pick, *found.alternatives))
+
+
+def test_the_file_of_a_plan_is_short_and_loads_to_the_plan(drafted, tmp_path):
+    layout = replace(layout_of(drafted), nodes=16, pipeline=2, expert=8)
+    file = tmp_path / "plan.yaml"
+    file.write_text(plan_text(ASKED, drafted, layout), encoding="utf-8")
+    assert len(file.read_text().splitlines()) < 20
+    assert scenario_hash(load(file)) == scenario_hash(layout.applied(drafted))

@@ -1,125 +1,123 @@
 """A decision on one page to send: the question, the recommended plan and its alternatives with
-their intervals, what was assumed, what was not examined, and how to ask again.
+their intervals, what must be true, what was assumed, what was not examined, and how to ask again.
 
 The page is self-contained and has no script: it opens on a telephone, and prints on one sheet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Final
 
-from twin.explore.search.recommendation import Answered, Recommendation
-from twin.explore.search.wording import UNITS, recommendation_sentences
-from twin.loading import scenario_hash
-from twin.planning import plan
-from twin.reports.table import count, gibibytes, ranged, show
-from twin.scenario import Scenario
-
 _TEMPLATE: Final = Path(__file__).with_suffix(".html")
-_FIGURES: Final = {"days": "Run", "cost_usd": "Cost", "step_seconds": "Step", "mfu": "MFU"}
-_MOST_WARNINGS: Final = 5
-"""Assumptions on the page: the app has all of them."""
 _WIDTH, _LEFT, _ROW = 640, 150, 26
 """Of the drawing of intervals, in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
+class NamedPlan:
+    """A plan on the page, with its figures in words."""
+
+    name: str
+    """What it is: recommended, faster, cheaper, as launched."""
+    gpus: int
+    layout: str
+    figures: Mapping[str, str]
+    """By heading; each with its 80 % interval."""
+    days: tuple[float, float, float]
+    """Of the run: the least of the interval, expected, the most."""
+    overrides: Mapping[str, object]
+    """The layout, as `--set` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """What the page is about."""
+    """What the page says, in plain data."""
 
     title: str
     asked: str
     """the question in words"""
-    found: Recommendation
+    met: bool
+    verdict: str
+    plans: tuple[NamedPlan, ...]
+    deadline: float | None
+    """days"""
+    conditions: tuple[str, ...]
+    """what must be true"""
+    assumed: tuple[str, ...]
+    examined: tuple[str, ...]
+    """what was examined, and what was not"""
     command: str
     """asks the same again"""
-    dated: str
-    """day, as `2026-11-27`"""
+    stamp: str
+    """day and scenario"""
 
 
 def page(one: Decision) -> str:
     """The document; every text in it is escaped."""
-    found, scenario = one.found, one.found.asked.scenario
-    shown = found.pick or found.nearest
-    first, *rest = recommendation_sentences(found)
-    plans = _plans(found)
-    base = shown.layout.applied(scenario) if shown else scenario
     return Template(_TEMPLATE.read_text("utf-8")).substitute(
         title=escape(one.title),
         asked=escape(one.asked),
-        kind="fits" if found.pick else "unfit",
-        verdict=escape(first),
-        table="\n".join(_rows(plans, scenario)),
-        drawing=_drawing(plans, found),
-        assumed="".join(f"<li>{escape(text)}</li>" for text in _assumed(base)),
-        examined=escape(" ".join(rest)),
+        kind="fits" if one.met else "unfit",
+        verdict=escape(one.verdict),
+        heads="".join(f'<th scope="col">{escape(head)}</th>' for head in rows(one)[0]),
+        table="\n".join(_table(rows(one))),
+        drawing=drawing(one.plans, one.deadline),
+        conditions=_list(one.conditions),
+        assumed=_list(one.assumed),
+        examined=escape(" ".join(one.examined)),
         command=escape(one.command),
-        stamp=escape(f"{one.dated}, scenario {scenario_hash(scenario)[:12]}"),
+        stamp=escape(one.stamp),
     )
 
 
-def _plans(found: Recommendation) -> list[tuple[str, Answered]]:
-    """The plans on the page, under what they are."""
-    plans: list[tuple[str, Answered]] = []
-    if found.pick is not None:
-        plans.append(("Recommended", found.pick))
-    elif found.nearest is not None:
-        plans.append(("Nearest", found.nearest))
-    if found.launched is not None:
-        plans.append(("As launched", found.launched))
-    if found.enough is not None:
-        plans.append(("Enough", found.enough))
-    pick = found.pick or found.nearest
-    for other in found.alternatives:
-        assert pick is not None
-        quicker = (other.best.kpis["days"] or 0.0) < (pick.best.kpis["days"] or 0.0)
-        plans.append(("Faster" if quicker else "Cheaper", other))
-    return plans
+def rows(one: Decision) -> list[dict[str, str]]:
+    """The plans as a table: the figures first, the layout last. A decision without a plan has one
+    empty row."""
+    made = [
+        {"Plan": plan.name, "GPUs": f"{plan.gpus:,}", **plan.figures, "Layout": plan.layout}
+        for plan in one.plans
+    ]
+    return made or [{"Plan": "none"}]
 
 
-def _rows(plans: Sequence[tuple[str, Answered]], scenario: Scenario) -> Iterator[str]:
-    for name, one in plans:
-        gpus = f"{one.layout.nodes * scenario.cluster.node.gpus:,}"
-        figures = (
-            ranged(one.best.kpis[key], one.best.intervals.get(key), UNITS[key]) for key in _FIGURES
-        )
-        left = one.best.headroom_bytes
-        spare = "" if left is None else gibibytes(left)
-        cells = (name, gpus, one.layout.words, *figures, spare)
-        yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+def _table(found: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    for row in found:
+        yield "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>"
 
 
-def _drawing(plans: Sequence[tuple[str, Answered]], found: Recommendation) -> str:
-    """Days of each plan as a dot in its interval, and the deadline as a line."""
-    spans = [(name, one.best.kpis["days"], one.best.intervals.get("days")) for name, one in plans]
-    drawn = [(name, days, span or (days, days)) for name, days, span in spans if days]
-    if not drawn:
+def _list(texts: Sequence[str]) -> str:
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+
+
+def drawing(plans: Sequence[NamedPlan], deadline: float | None) -> str:
+    """Days of each plan as a dot in its interval, and the deadline as a line, as SVG."""
+    if not plans:
         return ""
-    deadline = found.asked.goal.days
-    most = 1.05 * max([deadline or 0.0, *(span[1] for _, _, span in drawn)])
-    height = _ROW * (len(drawn) + 1)
+    most = 1.05 * max([deadline or 0.0, *(plan.days[2] for plan in plans)])
+    height = _ROW * (len(plans) + 1)
 
     def x(days: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - 10) * days / most
 
     label = "Days of each plan with its 80 % interval"
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">']
-    for place, (name, days, (low, high)) in enumerate(drawn):
+    for place, plan in enumerate(plans):
+        low, days, high = plan.days
         y = _ROW * (place + 0.5)
         parts += [
-            f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(name)}</text>',
+            f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(plan.name)}</text>',
             f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y}" y2="{y}" class="span"/>',
             f'<circle cx="{x(days):.1f}" cy="{y}" r="5"/>',
         ]
     bottom = height - _ROW / 2
     for days in (0.0, *((deadline,) if deadline else ())):
         at, anchor = f"{x(days):.1f}", "start" if days < most / 2 else "end"
-        words = f"asked for: {show(days, 'd')}" if days else "0 d"
+        words = f"deadline: {days:g} d" if days else "0 d"
         kind = "limit" if days else "axis"
         parts += [
             f'<line x1="{at}" x2="{at}" y1="0" y2="{bottom - 8}" class="{kind}"/>',
@@ -127,25 +125,3 @@ def _drawing(plans: Sequence[tuple[str, Answered]], found: Recommendation) -> st
         ]
     parts.append("</svg>")
     return "".join(parts)
-
-
-def _assumed(scenario: Scenario) -> Iterator[str]:
-    """What the answer rests on, the planner's own choices first."""
-    train, software = scenario.train, scenario.software
-    yield (
-        f"{scenario.model.name}, {count(train.tokens)} tokens, "
-        f"{train.global_batch_sequences:,} sequences of {train.sequence:,} tokens in a step, "
-        f"{train.precision}, {train.optimizer.kind}."
-    )
-    yield (
-        f"{scenario.cluster.node.name} on {scenario.cluster.fabric.name}; "
-        f"software {software.name if software else 'none: bare kernels'}"
-        f"{', assumed' if scenario.software_assumed else ''}; "
-        f"kernels as measured in {scenario.calibration.name}."
-    )
-    price = scenario.cost.gpu_hour if scenario.cost else None
-    yield (
-        f"{price:.2f} USD per GPU-hour." if price else "No price is set, so there is no cost."
-    ) + " Days and cost are without failures unless said."
-    for warning in plan(scenario).warnings[:_MOST_WARNINGS]:
-        yield warning.message

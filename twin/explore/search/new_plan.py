@@ -9,26 +9,44 @@ their GPUs' peak.
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, log2
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import numpy as np
 
-from twin.answers.nearest import written
+from twin import units
+from twin.answers.executors import PoolChoice
+from twin.answers.nearest import document, written
 from twin.arch.count import flop_per_token
-from twin.errors import Origin, Problem, UsageError
-from twin.explore.search.space import DAY, Goal, nodes_of
+from twin.errors import Problem, TwinError, UsageError
+from twin.explore.search.recommendation import MOST_PLAYED, PATIENCE, SearchRequest, Told
+from twin.explore.search.space import (
+    DAY,
+    Goal,
+    ParallelLayout,
+    field_problem,
+    goal_of,
+    nodes_of,
+    quantity,
+    space,
+)
+from twin.explore.sweep.points import points_folder
 from twin.loading import catalog_parts, load, load_part
 from twin.loading.files import table
 from twin.loading.tree import hint
 from twin.reports.interval import AKIN, shipped
-from twin.reports.table import flop
+from twin.reports.table import digits, ranged
 from twin.scenario import Scenario
 from twin.spec.cluster import MOST_GPUS, NodeSpec
+
+_T = TypeVar("_T")
 
 FABRICS: Final[Mapping[str, str]] = table(__name__, "FABRICS")
 """The usual fabric of a node, by the rate of its NICs in Gb/s; of a rack, by its name."""
@@ -40,19 +58,24 @@ MOST_SIZES: Final = 6
 """Sizes of a first search: OURS, half a minute on two cores."""
 QUANTILES: Final = (0.1, 0.5, 0.9)
 """Of published runs: slow, usual and fast ones."""
+_PLAIN: Final = re.compile(r"[\w.+-]+( [\w.+-]+)*")
+"""What YAML takes as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """What a planner knows before there is a plan. Quantities are written with units."""
+    """What a planner knows before there is a plan, as typed: quantities have units. An empty field
+    is not said."""
 
-    model: str | Mapping[str, Any]
-    """a name of the catalog, or the fields of a model"""
+    model: str
+    """a name of the catalog, or the fields of a model as YAML on one line"""
     gpu: str
     """a GPU or a node of the catalog"""
     tokens: str
-    days: float | None = None
-    usd: float | None = None
+    target: str = ""
+    """a time"""
+    budget: str = ""
+    """dollars; needs a price"""
     gpus: str = ""
     """sizes of the cluster, as `--gpus` takes them; empty: as many as it takes"""
     price: str = ""
@@ -61,14 +84,62 @@ class PlanQuestion:
     """tokens of a sequence; empty: `SEQUENCE`"""
     batch: str = ""
     """sequences or tokens of a step; empty: `usual_batch`"""
-    software: str = ""
-    """empty: what the loader takes"""
+    stack: str = ""
+    """software; empty: what the loader takes"""
+    patience: str = ""
+    """time after which the search closes no more; empty: `PATIENCE`"""
     name: str = ""
+    """of the model, where its fields are given"""
+    source: str = ""
+    """the file that its fields came from"""
 
     @property
-    def goal(self) -> Goal:
-        """What is asked for."""
-        return Goal(self.days, self.usd)
+    def title(self) -> str:
+        """What is planned: `kimi-k2 on h800`."""
+        return f"{self.name or self.model} on {self.gpu}"
+
+    @property
+    def command(self) -> str:
+        """The command that asks the same."""
+        options = {
+            "--gpu": self.gpu,
+            "--tokens": self.tokens,
+            "--gpus": self.gpus,
+            "--target": self.target,
+            "--budget": self.budget,
+            "--price": self.price,
+            "--tokens-each": self.sequence,
+            "--batch": self.batch,
+            "--stack": self.stack,
+            "--patience": self.patience,
+        }
+        said = [word for option, text in options.items() if text for word in (option, text)]
+        return shlex.join(["twin", "new", self.source or self.model, *said])
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A question that was understood: what a search takes."""
+
+    question: PlanQuestion
+    scenario: Scenario
+    goal: Goal
+    nodes: tuple[int, ...]
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """The question in words."""
+        train = self.scenario.train
+        size = f" on {self.question.gpus} GPUs" if self.question.gpus else ""
+        tokens = units.format_quantity(train.tokens, "tokens", 3).removesuffix("tok")
+        return f"{self.question.title}, {tokens} tokens{size}: {self.goal.words}?"
+
+    def search(self, pool: PoolChoice, told: Told | None) -> SearchRequest:
+        """The search that answers it."""
+        whole = space(self.scenario, self.nodes)
+        folder = points_folder()
+        return SearchRequest(whole, self.goal, pool, folder, MOST_PLAYED, told, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,50 +152,109 @@ class PublishedMfu:
     fast: float
     families: int
 
-    def days(self, scenario: Scenario, gpus: int) -> tuple[float, float, float]:
-        """Days of a run at each of them, the shortest first."""
-        peak = gpus * scenario.cluster.node.gpu.bf16_dense
-        work = run_flop(scenario)
-        fast, usual, slow = (
-            work / (share * peak) / DAY for share in (self.fast, self.usual, self.slow)
-        )
-        return fast, usual, slow
+    def gpu_days(self, scenario: Scenario) -> tuple[float, float, float]:
+        """GPU-days of a run at each of them, the fewest first."""
+        work = run_flop(scenario) / scenario.cluster.node.gpu.bf16_dense / DAY
+        return work / self.fast, work / self.usual, work / self.slow
+
+
+def understood(asked: PlanQuestion) -> PlanRequest:
+    """What a question asks for. Raises `UsageError` with all that cannot be read; the path of each
+    problem is a field of the question."""
+    problems: list[Problem] = []
+
+    def read(what: Callable[[], _T]) -> _T | None:
+        try:
+            return what()
+        except TwinError as error:
+            problems.extend(error.problems)
+            return None
+
+    goal = read(lambda: goal_of(asked.target, asked.budget))
+    seconds = read(lambda: quantity("patience", asked.patience or f"{PATIENCE}s", "seconds"))
+    if asked.budget and not asked.price:
+        problems.append(Problem("TW053", "price", "a budget needs a price", "such as `2USD`"))
+    scenario = read(lambda: scenario_of(asked))
+    if scenario is None or goal is None or seconds is None or problems:
+        raise UsageError(problems)
+    nodes = read(lambda: sizes_of(asked, scenario, goal))
+    if nodes is None:
+        raise UsageError([replace(one, path="gpus", origin=None) for one in problems])
+    return PlanRequest(asked, scenario, goal, nodes, seconds)
 
 
 def scenario_of(asked: PlanQuestion) -> Scenario:
-    """The scenario of a question. Raises `TwinError` for what cannot be read."""
+    """The scenario of a question. Raises `UsageError` for what cannot be read; the path of each
+    problem is a field of the question."""
+    lines = _lines(asked)
+    try:
+        drafted = _loaded(lines)
+        return drafted if asked.batch else _loaded(_lines(asked, usual_batch(drafted)))
+    except TwinError as error:
+        raise UsageError([_of_field(one, asked, [*lines]) for one in error.problems]) from None
+
+
+def _loaded(lines: Mapping[str, str]) -> Scenario:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "new.yaml"
-        file.write_text(scenario_text(asked), encoding="utf-8")
-        drafted = load(file)
-        if asked.batch:
-            return drafted
-        batch = usual_batch(drafted)
-        return load(file, [f"train.global_batch={batch}seq"])
+        file = Path(folder) / _FILE
+        file.write_text("\n".join(lines.values()) + "\n", encoding="utf-8")
+        return load(file)
 
 
-def scenario_text(asked: PlanQuestion) -> str:
-    """The question as the YAML of a scenario on one node."""
+def _of_field(problem: Problem, asked: PlanQuestion, fields: Sequence[str]) -> Problem:
+    """The problem at the field of the question whose line it is at, or came in by."""
+    origin = problem.origin
+    while origin is not None and Path(origin.file).name != _FILE:
+        origin = origin.via
+    if origin is None or not origin.line:
+        return replace(problem, origin=None)
+    field = fields[origin.line - 1]
+    text = str(getattr(asked, field, ""))
+    return field_problem(problem.code, field, text, problem.message, problem.hint)
+
+
+_FILE: Final = "new.yaml"
+
+
+def _lines(asked: PlanQuestion, batch: int | None = None) -> dict[str, str]:
+    """The lines of a scenario on one node, each under the field of the question that it says."""
     node = node_of(asked.gpu)
-    model = asked.model if isinstance(asked.model, str) else written(dict(asked.model))
-    title = asked.model if isinstance(asked.model, str) else asked.model.get("name", "a new model")
-    sequence = asked.sequence or f"{SEQUENCE}tok"
-    lines = [
-        "schema: 1",
-        f"name: {written(asked.name or f'{title} on {asked.gpu}')}",
-        f"model: {model}",
-        f"cluster: {{node: {node}, nodes: 1, fabric: {fabric_of(node)}}}",
-        "parallel: {pipeline: 1, tensor: 1, zero: 1, micro_batch: 1, schedule: 1f1b}",
-        "train:",
-        f"  tokens: {asked.tokens}",
-        f"  global_batch: {asked.batch or '1024seq'}",
-        f"  sequence: {sequence}",
-        "  optimizer: adamw",
-        "  precision: bf16",
-    ]
-    lines += [f"cost: {{gpu_hour: {asked.price}}}"] if asked.price else []
-    lines += [f"software: {asked.software}"] if asked.software else []
-    return "\n".join(lines) + "\n"
+    sequences = f"{batch or 1024}seq"
+    model = asked.model if asked.model.startswith("{") else _scalar(asked.model)
+    lines = {
+        "schema": "schema: 1",
+        "name": f"name: {_scalar(asked.title)}",
+        "model": f"model: {model}",
+        "gpu": f"cluster: {{node: {node}, nodes: 1, fabric: {fabric_of(node)}}}",
+        "parallel": "parallel: {pipeline: 1, tensor: 1, zero: 1, micro_batch: 1, schedule: 1f1b}",
+        "train": "train:",
+        "tokens": f"  tokens: {_scalar(asked.tokens)}",
+        "batch": f"  global_batch: {_scalar(asked.batch or sequences)}",
+        "sequence": f"  sequence: {_scalar(asked.sequence or f'{SEQUENCE}tok')}",
+        "optimizer": "  optimizer: adamw",
+        "precision": "  precision: bf16",
+    }
+    if asked.price:
+        lines["price"] = f"cost: {{gpu_hour: {_scalar(asked.price)}}}"
+    if asked.stack:
+        lines["stack"] = f"software: {_scalar(asked.stack)}"
+    return lines
+
+
+def _scalar(text: str) -> str:
+    """The text as YAML takes it, whatever it holds."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def plan_text(asked: PlanQuestion, scenario: Scenario, layout: ParallelLayout) -> str:
+    """A plan for a question as the YAML of a scenario, short enough to read and to edit."""
+    made = document(layout.applied(scenario))
+    lines = _lines(asked, scenario.train.global_batch_sequences)
+    node, fabric = scenario.cluster.node.name, scenario.cluster.fabric.name
+    lines["gpu"] = f"cluster: {{node: {node}, nodes: {layout.nodes}, fabric: {fabric}}}"
+    lines["parallel"] = f"parallel: {written(made['parallel'])}"
+    lines["memory"] = f"memory: {written(made['memory'])}"
+    return "\n".join(lines.values()) + "\n"
 
 
 def node_of(gpu: str) -> str:
@@ -137,10 +267,7 @@ def node_of(gpu: str) -> str:
     if own:
         return own[0]
     known = sorted({_gpu_of(one) for one in nodes})
-    where = Origin("--gpu", 1, 1, gpu, len(gpu))
-    raise UsageError(
-        [Problem("TW434", "", f"no node has the GPU `{gpu}`", hint(gpu, known), where)]
-    )
+    raise UsageError([Problem("TW434", "gpu", f"no node has the GPU `{gpu}`", hint(gpu, known))])
 
 
 def _gpu_of(node: str) -> str:
@@ -191,20 +318,16 @@ def published_mfu(scenario: Scenario) -> PublishedMfu | None:
     return PublishedMfu(float(slow), float(usual), float(fast), len(medians))
 
 
-def sizes_of(asked: PlanQuestion, scenario: Scenario) -> tuple[int, ...]:
+def sizes_of(asked: PlanQuestion, scenario: Scenario, goal: Goal) -> tuple[int, ...]:
     """Numbers of nodes to search: those that are named; else 2^n and 3 x 2^n nodes around what
     published runs of such models would take within the deadline."""
     if asked.gpus:
         return nodes_of(scenario, asked.gpus)
     per_node = scenario.cluster.node.gpus
     known = published_mfu(scenario)
-    if asked.days is None or known is None:
+    if goal.days is None or known is None:
         return nodes_of(scenario, ",".join(_whole(int(one), per_node) for one in USUAL_GPUS))
-    peak, work = scenario.cluster.node.gpu.bf16_dense, run_flop(scenario)
-    fewest, usual, most = (
-        work / (share * peak * asked.days * DAY) / per_node
-        for share in (known.fast, known.usual, known.slow)
-    )
+    fewest, usual, most = (one / goal.days / per_node for one in known.gpu_days(scenario))
     found = [one for one in _round_sizes(MOST_GPUS // per_node) if fewest <= one <= 2 * most]
     if not found:
         found = [min(MOST_GPUS // per_node, ceil(most))]
@@ -222,19 +345,31 @@ def _round_sizes(most: int) -> Sequence[int]:
     return sorted(one for one in {*powers, *(3 * one for one in powers)} if one <= most)
 
 
-def first_answer(scenario: Scenario, nodes: Sequence[int]) -> list[str]:
-    """What can be said before anything is simulated, in sentences."""
-    known = published_mfu(scenario)
-    said = [f"The run is {flop(run_flop(scenario))} of the model."]
+def first_answer(asked: PlanRequest) -> list[str]:
+    """What can be said before anything is simulated, in sentences: the answer first."""
+    scenario, goal, known = asked.scenario, asked.goal, published_mfu(asked.scenario)
+    work = f"The run is {run_flop(scenario):.3g} FLOP of the model.".replace("e+", "e")
     if known is None:
-        return [*said, "No published run is of such a model on such GPUs."]
+        return ["No published run is of such a model on such GPUs.", work]
+    fewest, usual, most = known.gpu_days(scenario)
+    said: list[str] = []
+    if goal.days is not None and not asked.question.gpus:
+        low, near, high = (digits(one / goal.days) for one in (fewest, usual, most))
+        said.append(f"About {near} GPUs ({low} to {high}) do it in {goal.days:g} days.")
+    else:
+        nodes = asked.nodes
+        for one in dict.fromkeys((nodes[0], nodes[len(nodes) // 2], nodes[-1])):
+            gpus = one * scenario.cluster.node.gpus
+            days = ranged(usual / gpus, (fewest / gpus, most / gpus), "d")
+            said.append(f"{gpus:,} GPUs take about {days}.")
+    price = scenario.cost.gpu_hour if scenario.cost else None
+    if price:
+        low, near, high = (24 * price * one for one in (fewest, usual, most))
+        paid = ranged(near, (low, high), "USD")
+        said.append(f"The run costs about {paid} at {price:.2f} USD per GPU-hour.")
+    slow, median, fast = (f"{100 * one:.0f}" for one in (known.slow, known.usual, known.fast))
     said.append(
-        f"{known.families} families of published runs of such models on such GPUs reach "
-        f"{100 * known.slow:.0f} to {100 * known.fast:.0f} % of the peak, in the median "
-        f"{100 * known.usual:.0f} %."
+        f"So {known.families} families of published runs of such models on such GPUs suggest: they "
+        f"reach {slow} to {fast} % of the peak, in the median {median} %."
     )
-    for one in dict.fromkeys((nodes[0], nodes[len(nodes) // 2], nodes[-1])):
-        gpus = one * scenario.cluster.node.gpus
-        fast, usual, slow = known.days(scenario, gpus)
-        said.append(f"On {gpus:,} GPUs that is {usual:.0f} days ({fast:.0f} to {slow:.0f}).")
-    return said
+    return [*said, work]

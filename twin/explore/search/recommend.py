@@ -12,8 +12,8 @@ millisecond (`twin.explore.search.judge`), the fast path, and events.
 3. A size is open while the bound of its next layout would meet the goal and beat the pick by more
    than `TIE`. Open sizes get twice as many answers, until none is open or the time is spent. Then
    the pick is proven, or it is said how many layouts are open and how much better they might be.
-4. Leaders of Pareto-optimal sizes are simulated, once at least. Where nothing meets a deadline,
-   larger clusters are tried: how many GPUs would it take?
+4. Leaders of Pareto-optimal sizes are simulated, once at least, and what is named beside the pick.
+   Where nothing meets a deadline, larger clusters are tried: how many GPUs would it take?
 
 So the result is that of trying all, as far as a bound is none above the fast path (it is built so)
 and the fast path none above events (where links are shared it is too fast, and a few parts in a
@@ -42,6 +42,7 @@ from twin.explore.search.recommendation import (
     Recommendation,
     SearchRequest,
     Size,
+    alternatives,
 )
 from twin.explore.search.space import (
     DAY,
@@ -120,6 +121,7 @@ class _Search:
         while self._confirm_leaders() and monotonic() < self.ends:
             pass
         self._decide()  # events of a leader may be below its estimate
+        self._confirm_alternatives()
         pruned: Counter[str] = Counter()
         for size in self.sizes:
             pruned.update(size.space.pruned)
@@ -222,6 +224,16 @@ class _Search:
         if waiting:
             self._confirm(waiting)
         return bool(waiting)
+
+    def _confirm_alternatives(self) -> None:
+        """Simulate what is named beside the pick, however late it is; that may make it another."""
+        while waiting := [one for one in self._alternatives if one.events is None]:
+            self._confirm(waiting)
+            self._decide()
+
+    @property
+    def _alternatives(self) -> tuple[Answered, ...]:
+        return alternatives(self.pick or self.nearest, self.sizes)
 
     def _open(self) -> tuple[Size, ...]:
         """Sizes on which a layout that was not answered might take the decision."""

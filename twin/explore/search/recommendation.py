@@ -3,7 +3,7 @@ the recommendation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -171,19 +171,9 @@ class Recommendation:
 
     @property
     def alternatives(self) -> tuple[Answered, ...]:
-        """Beside the pick, of other sizes and simulated: the cheapest that is faster, and the
-        fastest that is cheaper."""
-        pick = self.pick or self.nearest
-        if pick is None:
-            return ()
-        leaders = [one for size in self.sizes if (one := size.leader) and one.events]
-        others = [one for one in leaders if one.layout.nodes != pick.layout.nodes]
-        days, money = days_and_money(pick.best.kpis)
-        figures = [(one, *days_and_money(one.best.kpis)) for one in others]
-        faster = [(cost, one) for one, taken, cost in figures if taken < days]
-        cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
-        found = [min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own]
-        return tuple(one for place, one in enumerate(found) if one not in found[:place])
+        """Beside the pick, those of `alternatives` that were simulated."""
+        found = alternatives(self.pick or self.nearest, self.sizes)
+        return tuple(one for one in found if one.events)
 
     @property
     def frontier(self) -> tuple[Answered, ...]:
@@ -233,6 +223,21 @@ class Recommendation:
             "frontier": [_point(one, scenario) for one in self.frontier],
             "sizes": [_of_size(size, scenario) for size in self.sizes],
         }
+
+
+def alternatives(pick: Answered | None, sizes: Sequence[Size]) -> tuple[Answered, ...]:
+    """Beside the pick, of other sizes: the cheapest that is faster, and the fastest that is
+    cheaper."""
+    if pick is None:
+        return ()
+    leaders = [leader for size in sizes if (leader := size.leader)]
+    others = [one for one in leaders if one.layout.nodes != pick.layout.nodes]
+    days, money = days_and_money(pick.best.kpis)
+    figures = [(one, *days_and_money(one.best.kpis)) for one in others]
+    faster = [(cost, one) for one, taken, cost in figures if taken < days]
+    cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
+    found = [min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own]
+    return tuple(one for place, one in enumerate(found) if one not in found[:place])
 
 
 def _point(one: Answered, scenario: Scenario) -> dict[str, Any]:

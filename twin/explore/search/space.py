@@ -11,6 +11,7 @@ from itertools import product
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from twin import units
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.files import table
 from twin.loading.tree import hint
@@ -26,6 +27,8 @@ from twin.spec.software import RunsSpec
 
 SHORT: Final = table(__name__, "SHORT")
 """Degrees by the letters that trainers write."""
+USUAL_UNITS: Final[Mapping[str, str]] = table(__name__, "USUAL_UNITS")
+"""What planners write a field of a question in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +393,31 @@ class Goal:
             "words": self.words,
             "judged_by": "days and cost without failures",
         }
+
+
+def goal_of(target: str | None, budget: str | None) -> Goal:
+    """What is asked for, of texts that may be missing. Raises `UsageError` for what is no time
+    or no money."""
+    days = quantity("target", target, "seconds") / DAY if target else None
+    return Goal(days, quantity("budget", budget, "usd") if budget else None)
+
+
+def quantity(field: str, text: str, dimension: units.Dimension) -> float:
+    """The SI value of a field. Raises `UsageError` where it is none, or not positive."""
+    try:
+        found = units.parse(text, dimension)
+    except units.QuantityError as error:
+        raise UsageError([field_problem("TW433", field, text, error.message, error.hint)]) from None
+    if found <= 0:
+        raise UsageError([Problem("TW433", field, f"`{text}` must be positive", "ask for more")])
+    return found
+
+
+def field_problem(code: str, field: str, text: str, message: str, hint: str) -> Problem:
+    """What is wrong with a field; a number without a unit gets the one that planners use."""
+    bare, unit = text.strip().replace(".", "", 1).isdecimal(), USUAL_UNITS.get(field.strip("-"))
+    fix = f"write `{text.strip()}{unit}`" if bare and unit else hint
+    return Problem(code, field, message, fix)
 
 
 def days_and_money(kpis: Kpis) -> tuple[float, float]:

@@ -11,6 +11,7 @@ them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.keys import Keys, model_type, read_keys
+from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
 from twin.loading.tree import hint
 from twin.spec.model import ModelSpec
@@ -69,6 +70,11 @@ class Imported:
     family: str
     warnings: tuple[str, ...]
 
+    @property
+    def on_one_line(self) -> str:
+        """The model's fields as a scenario takes them, on one line."""
+        return json.dumps(self.model.model_dump(mode="json", exclude_defaults=True))
+
 
 def read_hf_config(path: Path, name: str) -> Imported:
     """The model that a `config.json` describes, under a name.
@@ -76,7 +82,15 @@ def read_hf_config(path: Path, name: str) -> Imported:
     Raises `UsageError` with everything that is wrong: no such file, no configuration, a family that
     is not supported, keys that cannot be expressed or that nobody knows.
     """
-    keys = read_keys(path)
+    return _imported(read_keys(path), name)
+
+
+def read_hf_text(text: str, file: str, name: str) -> Imported:
+    """The same of the text of such a file, which problems call `file`."""
+    return _imported(keys_of(text, file), name)
+
+
+def _imported(keys: Keys, name: str) -> Imported:
     kind, origin = model_type(keys)
     family = FAMILIES.get(kind)
     if family is None:

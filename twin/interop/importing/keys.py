@@ -118,9 +118,13 @@ class Keys:
 
 def read_keys(path: Path) -> Keys:
     """The keys of a JSON file. Raises `UsageError` where it is none."""
-    name = display(path)
+    return keys_of(read_text(path), display(path))
+
+
+def keys_of(text: str, name: str) -> Keys:
+    """The keys of a JSON text, which problems call `name`. Raises `UsageError` where it is none."""
     # Tabs are space to JSON and an error to YAML, of which JSON is a part.
-    text = read_text(path).replace("\t", " ")
+    text = text.replace("\t", " ")
     lines = split_lines(text)
 
     def locate(line: int, column: int, width: int) -> Origin:

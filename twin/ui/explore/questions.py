@@ -14,17 +14,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
-from twin import units
 from twin.answers.nearest import document, replaced
 from twin.errors import Origin, Problem, TwinError, UsageError
 from twin.explore.search.candidates import Contender, Decision
 from twin.explore.search.space import (
     AXES,
-    DAY,
     MOST_SIZES,
     Goal,
     ParallelLayout,
     days_and_money,
+    goal_of,
     layout_of,
     nodes_of,
     schedule_words,
@@ -68,9 +67,7 @@ class SearchAsked:
     @property
     def goal(self) -> Goal:
         """What is asked for. Raises `UsageError` for what is no time or no money."""
-        seconds = read_quantity("--target", self.target, "seconds") if self.target else None
-        usd = read_quantity("--budget", self.budget, "usd") if self.budget else None
-        return Goal(None if seconds is None else seconds / DAY, usd)
+        return goal_of(self.target, self.budget)
 
     @property
     def command(self) -> str:
@@ -104,15 +101,6 @@ class SweepAsked:
 
 def _sets(asked: Question) -> list[str]:
     return [word for text in asked.sets for word in ("--set", text)]
-
-
-def read_quantity(flag: str, text: str, dimension: units.Dimension) -> float:
-    """The SI value of what was typed. Raises `UsageError`, with the fix, where it is none."""
-    try:
-        return units.parse(text, dimension)
-    except units.QuantityError as error:
-        origin = Origin(flag, 1, 1, text, len(text))
-        raise UsageError([Problem("TW433", "", error.message, error.hint, origin)]) from None
 
 
 def read_sizes(scenario: Scenario, low: str, high: str, step: str) -> str:

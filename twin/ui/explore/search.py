@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import streamlit as st
 
 from twin.answers import Run
-from twin.explore.search.space import days_and_money, layout_of, narrowed, nodes_of, space
+from twin.explore.search.space import days_and_money, layout_of, narrowed, nodes_of, quantity, space
 from twin.figures.plotly import Picture
 from twin.figures.search import LayoutMark, Limits, SizeMark, pareto, scaling
 from twin.reports.table import count
@@ -28,7 +28,6 @@ from twin.ui.explore.questions import (
     explored,
     known,
     problem,
-    read_quantity,
     read_sizes,
     stop,
     usual_degrees,
@@ -336,11 +335,11 @@ def _goal(box: _Box, shown: OpenPlan, scenario: Scenario) -> tuple[str, str, str
     )
     if goal == "Deadline":
         text = box.text("Done within", f"{ceil(SLACK * (days or 60))}d", "Such as `60d`.")
-        _, wrong = problem(lambda: read_quantity("--target", text, "seconds"))
+        _, wrong = problem(lambda: quantity("target", text, "seconds"))
         return text, "", wrong
     if goal == "Budget":
         text = box.text("Budget", f"{count(cost or 20e6)}USD", "Such as `20MUSD`.")
-        _, wrong = problem(lambda: read_quantity("--budget", text, "usd"))
+        _, wrong = problem(lambda: quantity("budget", text, "usd"))
         return "", text, wrong
     return "", "", ""
 
