@@ -68,10 +68,10 @@ def test_the_warning_and_the_table_say_what_is_assumed(file: Path) -> None:
     (said,) = (one.message for one in found.warnings if one.code == "software-assumed")
     assert "megatron-core is assumed" in said
     assert f"Under megatron-core-tuned the step takes {moved}" in said
-    assert kpi_table(found).caption.startswith("software: megatron-core (assumed); ")
+    assert kpi_table(found).caption.split("; ")[1] == "software: megatron-core (assumed)"
     chosen = answer(file, "software=megatron-core")
     assert not any("software" in one.code for one in chosen.warnings)
-    assert kpi_table(chosen).caption.startswith("software: megatron-core; ")
+    assert kpi_table(chosen).caption.split("; ")[1] == "software: megatron-core"
     assert "none, bare kernels" in kpi_table(answer(file, "software=null")).caption
 
 

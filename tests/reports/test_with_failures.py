@@ -11,12 +11,14 @@ import pytest
 from tests.reports import made
 from twin.engine.lower import lower
 from twin.engine.trace import Trace
+from twin.kinds.base import kind_named
 from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report
 from twin.reports.explain import explain
 from twin.reports.kpis import with_spans
 from twin.reports.report import Report
+from twin.spec.expect import FIGURES
 from twin.spec.kpis import OF_FAILURES
 
 GOODPUT: dict[str, Any] = {
@@ -95,9 +97,20 @@ def test_the_document_has_the_losses_and_they_sum() -> None:
 
 def test_the_verdict_says_which_days_are_which() -> None:
     said = answer().to_json()["verdict"]
-    assert "without failures, at" in said
-    assert "With failures " in said
-    assert "With failures" not in answer(goodput=None).to_json()["verdict"]
+    assert "with failures" in said
+    assert "without failures" not in said
+    assert "without failures" in answer(goodput=None).to_json()["verdict"]
+
+
+def test_a_plan_has_one_answer_for_its_days() -> None:
+    """With failures where they are known: in the verdict, and as the deciding key figure."""
+    with_, without = answer(), answer(goodput=None)
+    step = kind_named("step")
+    assert "days" in step.deciding(without)
+    assert "days" not in step.deciding(with_)
+    assert "days_with_failures" in step.deciding(with_)
+    assert with_.ranged(FIGURES["days_with_failures"]) in with_.verdict
+    assert with_.ranged(FIGURES["days"]) not in with_.verdict
 
 
 def test_an_interval_with_failures_holds_that_of_the_step_and_that_of_the_seeds() -> None:

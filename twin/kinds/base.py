@@ -26,7 +26,7 @@ from twin.spec.kpis import Kpi
 
 if TYPE_CHECKING:
     from twin.figures.charts import View
-    from twin.reports.head import Judgement, RunInfo
+    from twin.reports.head import Head, Judgement, RunInfo
     from twin.reports.table import Block
 
 Verb = Literal[
@@ -229,6 +229,10 @@ class Kind:
     def tables(self, run: Run) -> Sequence[Block]:
         """Everything that an answer has to say after its sentences; warnings last."""
         return self._own("report", "report_tables")(run.report)
+
+    def deciding(self, report: Head) -> tuple[str, ...]:
+        """`shown_kpis` of an answer: days and cost with failures where those are known."""
+        return tuple(dict.fromkeys(report.decisive.get(key, key) for key in self.shown_kpis))
 
     def facts(self, run: Run) -> str:
         """The size of the work, in one line; empty where its sentences say it."""

@@ -22,7 +22,7 @@ from twin.planning.types import Warning
 from twin.reports.breakdown import CAUSES, in_seconds
 from twin.reports.head import Head
 from twin.reports.report import Report
-from twin.reports.table import Table, changed, digits, duration, headed, show
+from twin.reports.table import IN_BRACKETS, Table, changed, digits, duration, headed
 from twin.reports.verdict import difference
 from twin.spec.kpis import KPIS, Better, Kpi
 
@@ -315,12 +315,13 @@ class SideBySide(Generic[A]):
         first, *_ = self.reports
         table = headed("Key figures", "", first.name, *(delta.name for delta in self.deltas))
         for kpi in self.kind.kpis:
-            cells = [show(first.kpis[kpi.key], kpi.unit)]
-            for delta in self.deltas:
+            cells = [first.ranged(kpi)]
+            for report, delta in zip(self.reports[1:], self.deltas, strict=True):
                 figure = delta.kpis[kpi.key]
                 change = changed(figure.delta, figure.relative, kpi.unit) if figure.delta else ""
-                cells.append(f"{show(figure.candidate, kpi.unit)}{change and f' ({change})'}")
+                cells.append(f"{report.ranged(kpi)}{change and f', {change}'}")
             table.add_row(kpi.label, *cells)
+        table.caption = IN_BRACKETS
         return (table,)
 
     def sentence(self, delta: Change) -> str:
@@ -403,10 +404,11 @@ def comparison_table(comparison: Comparison) -> Table:
         if kpi.key in OF_A_SITE | OF_FAILURES and not any(value is not None for value in values):
             continue
         cells = [
-            _changed(kpi, delta.kpis[kpi.key], judged=delta.fits and comparison.reports[0].fits)
-            for delta in comparison.deltas
+            _changed(kpi, report, delta.kpis[kpi.key], judged=delta.fits and baseline.fits)
+            for report, delta in zip(comparison.reports[1:], comparison.deltas, strict=True)
         ]
-        table.add_row(kpi.label, show(baseline.kpis[kpi.key], kpi.unit), *cells)
+        table.add_row(kpi.label, baseline.ranged(kpi), *cells)
+    table.caption = IN_BRACKETS
     return table
 
 
@@ -474,13 +476,13 @@ def _lettered(title: str, comparison: Comparison, first: int) -> Table:
     return headed(title, "", *letters)
 
 
-def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
+def _changed(kpi: Kpi, report: Report, delta: KpiDelta, *, judged: bool) -> str:
     """A candidate's figure and its change; better or worse only where both plans can run."""
-    value = show(delta.candidate, kpi.unit)
+    value = report.ranged(kpi)
     if not delta.delta:
         return value
     change = changed(delta.delta, delta.relative, kpi.unit)
-    return f"{value} ({change}, {delta.verdict})" if judged else f"{value} ({change})"
+    return f"{value}, {change}, {delta.verdict}" if judged else f"{value}, {change}"
 
 
 def _signed(ns: int) -> str:

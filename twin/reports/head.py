@@ -12,9 +12,10 @@ from importlib.metadata import version
 from typing import Any, ClassVar, Final
 
 from twin.planning.types import Warning
-from twin.reports.table import Notes, show
+from twin.reports.table import Notes, ranged, show
 from twin.sources import Kind, Source
 from twin.spec.expect import FIGURES, FITS, Expectation
+from twin.spec.kpis import WITH_FAILURES, Kpi
 
 Interval = tuple[float, float]
 
@@ -108,6 +109,17 @@ class Head:
     expectations: tuple[Judgement, ...]
     """What the scenario expects, in its order."""
     provenance: Provenance
+
+    def ranged(self, kpi: Kpi) -> str:
+        """A key figure with its unit and its 80 % interval, as every door writes it."""
+        return ranged(self.kpis[kpi.key], self.intervals.get(kpi.key), kpi.unit)
+
+    @property
+    def decisive(self) -> Mapping[str, str]:
+        """Days and cost, each by the key figure that decides: with failures where those are known,
+        so that a plan has one answer."""
+        known = self.kpis
+        return {key: other if known.get(other) else key for key, other in WITH_FAILURES.items()}
 
     @property
     def verdict(self) -> str:

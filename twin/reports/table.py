@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias
 from twin.spec.kpis import Unit
 from twin.units import Dimension, format_quantity
 
+IN_BRACKETS: Final = "in brackets: 80 % interval"
+"""The caption of tables with ranged figures."""
 _WIDTH = 24
 """Characters of a full bar."""
 
@@ -126,71 +128,87 @@ _QUANTITIES: Final[Mapping[Unit, Dimension]] = {
 }
 
 
-def show(value: float | None, unit: Unit) -> str:  # noqa: PLR0911  one per unit
+def show(value: float | None, unit: Unit, places: int = 3) -> str:  # noqa: PLR0911  one per unit
     """The value with its unit: `show(18.13, "s")` is `18.1 s`, `show(2**36, "bytes")` is `64 GiB`;
-    None is `unknown`."""
+    None is `unknown`. `places` are significant digits."""
     if value is None:
         return "unknown"
     match unit:
         case "bytes":
-            return gibibytes(value)
+            return gibibytes(value, places)
         case "bytes/s" | "kWh" | "W":
-            return format_quantity(value, _QUANTITIES[unit], digits=3)
+            return format_quantity(value, _QUANTITIES[unit], digits=places)
         case "s":
-            return duration(value)
+            return duration(value, places)
         case "%":
-            return f"{digits(100 * value)} %"
+            return f"{digits(100 * value, places)} %"
         case "USD" | "tok/s" | "tok/s/GPU" | "GPU-h" | "t":
-            return f"{count(value)} {unit}"
+            return f"{count(value, places)} {unit}"
         case "/d":
-            return f"{digits(value)} a day"
+            return f"{digits(value, places)} a day"
         case "TFLOP/s" | "d":
-            return f"{digits(value)} {unit}"
+            return f"{digits(value, places)} {unit}"
 
 
 def ranged(value: float | None, span: tuple[float, float] | None, unit: Unit) -> str:
-    """The value with its 80 % interval: `48 d (33 to 70)`; without one the value alone. The unit is
-    said once where both ends have it.
+    """The value with its 80 % interval: `48.0 d (33 to 70)`; without one the value alone.
 
     >>> ranged(48.0, (33.0, 70.0), "d"), ranged(100.0, (80.0, 150.0), "s"), ranged(1.0, None, "d")
-    ('48.0 d (33.0 to 70.0)', '100 s (80.0 s to 2.5 min)', '1.00 d')
+    ('48.0 d (33 to 70)', '100 s (80 s to 2.5 min)', '1.00 d')
     """
-    if value is None or span is None:
-        return show(value, unit)
-    shown, *ends = (show(one, unit) for one in (value, *span))
-    of = shown.rpartition(" ")[2]
-    if all(end.endswith(f" {of}") for end in ends):
-        ends = [end.removesuffix(f" {of}") for end in ends]
-    return f"{shown} ({ends[0]} to {ends[1]})"
+    ends = interval_words(value, span, unit)
+    return f"{show(value, unit)} ({ends})" if ends else show(value, unit)
 
 
-def digits(value: float) -> str:
-    """Three significant digits; larger whole parts are rounded to them, and beyond a quadrillion
-    written with an exponent: `digits(1234.5)` is `1,230`.
+def interval_words(value: float | None, span: tuple[float, float] | None, unit: Unit) -> str:
+    """The 80 % interval of a value without the unit that both have: `33 to 70`. Empty where there
+    is none, or it has no width. Two digits, or three where two do not tell the ends apart.
 
-    >>> digits(18.13), digits(0.05), digits(1234.5)
-    ('18.1', '0.0500', '1,230')
+    >>> interval_words(18.1, (17.9, 18.4), "s"), interval_words(2.0, None, "s")
+    ('17.9 to 18.4', '')
+    """
+    if value is None or span is None or span[0] == span[1]:
+        return ""
+    told = [[show(one, unit, places) for one in (value, *span)] for places in (2, 3)]
+    _, *ends = next((texts for texts in told if len(set(texts)) == len(texts)), told[-1])
+    of = _unit_of(show(value, unit))
+    if all(_unit_of(end) == of for end in ends):
+        ends = [end.removesuffix(of) for end in ends]
+    return f"{ends[0].strip()} to {ends[1].strip()}"
+
+
+def _unit_of(shown: str) -> str:
+    """What stands behind the number: ` d`, ` a day`; a prefix of a count belongs to its number."""
+    return shown[shown.index(" ") :] if " " in shown else ""
+
+
+def digits(value: float, places: int = 3) -> str:
+    """Three significant digits, or `places`; larger whole parts are rounded to them, and beyond a
+    quadrillion written with an exponent: `digits(1234.5)` is `1,230`.
+
+    >>> digits(18.13), digits(0.05), digits(1234.5), digits(18.13, 2)
+    ('18.1', '0.0500', '1,230', '18')
     """
     if value == 0:
         return "0"
-    rounded = float(f"{value:.3g}")
+    rounded = float(f"{value:.{places}g}")
     if not 1e-4 <= abs(rounded) < 1e15:
-        return f"{rounded:.2e}"
-    places = 2 - math.floor(math.log10(abs(rounded)))
-    return f"{rounded:,.{max(places, 0)}f}"
+        return f"{rounded:.{places - 1}e}"
+    after = places - 1 - math.floor(math.log10(abs(rounded)))
+    return f"{rounded:,.{max(after, 0)}f}"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, places: int = 3) -> str:
     """Seconds up to two minutes stay seconds, so that steps compare at sight; the rest takes a
     larger or smaller unit."""
     if 1 <= abs(seconds) < 120:
-        return f"{digits(seconds)} s"
-    return format_quantity(seconds, "seconds", digits=3)
+        return f"{digits(seconds, places)} s"
+    return format_quantity(seconds, "seconds", digits=places)
 
 
-def gibibytes(value: float) -> str:
+def gibibytes(value: float, places: int = 3) -> str:
     """Bytes with a binary prefix."""
-    return format_quantity(value, "bytes", digits=3)
+    return format_quantity(value, "bytes", digits=places)
 
 
 def decimal_bytes(value: float) -> str:
@@ -214,9 +232,9 @@ def signed_bytes(value: float) -> str:
     return f"{'-' if value < 0 else '+'}{gibibytes(abs(value))}" if value else "no change"
 
 
-def count(value: float) -> str:
+def count(value: float, places: int = 3) -> str:
     """A count with a prefix: `2.83M`, `15.5T`, `914`."""
-    number, prefix = _prefixed(value, _COUNTS)
+    number, prefix = _prefixed(value, _COUNTS, places)
     return f"{number}{prefix}"
 
 
@@ -226,12 +244,14 @@ def flop(value: float) -> str:
     return f"{number} {prefix}FLOP"
 
 
-def _prefixed(value: float, prefixes: tuple[tuple[float, str], ...]) -> tuple[str, str]:
+def _prefixed(
+    value: float, prefixes: tuple[tuple[float, str], ...], places: int = 3
+) -> tuple[str, str]:
     """The number before a prefix, and the prefix. The larger one is taken once rounding reaches
     it."""
-    size = abs(float(f"{value:.3g}"))
+    size = abs(float(f"{value:.{places}g}"))
     factor, prefix = next(((f, n) for f, n in prefixes if size >= f), prefixes[-1])
-    return digits(value / factor), prefix
+    return digits(value / factor, places), prefix
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

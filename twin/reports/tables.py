@@ -19,6 +19,7 @@ from twin.reports.cost import Bill
 from twin.reports.head import expectation_notes
 from twin.reports.report import MemoryReport, Report
 from twin.reports.table import (
+    IN_BRACKETS,
     Block,
     Table,
     bar,
@@ -249,11 +250,11 @@ def kpi_table(report: Report) -> Table:
     for kpi in KPIS:
         value = report.kpis[kpi.key]
         if value is not None or kpi.key not in OF_A_SITE | OF_FAILURES:
-            table.add_row(kpi.label, show(value, kpi.unit))
+            table.add_row(kpi.label, report.ranged(kpi))
     bound = duration(report.speed_of_light_seconds)
     table.add_row("Kernels of the busiest stage at peak rates", bound)
     table.add_row("Share of the step extrapolated", percent(report.extrapolated_fraction))
-    table.caption = _stack(report)
+    table.caption = f"{IN_BRACKETS}; {_stack(report)}"
     return table
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 from twin.reports.breakdown import CAUSE_WORDS, bottleneck
 from twin.reports.cost import data_words
 from twin.reports.table import count, digits, duration, gibibytes, show
+from twin.spec.expect import FIGURES
 
 if TYPE_CHECKING:  # a Report prints its own verdict
     from twin.reports.compare import Delta
+    from twin.reports.head import Head
     from twin.reports.report import MemoryReport, Report
 
 PLAIN: Final = "plain-all-to-all"
@@ -115,30 +117,29 @@ def _signed(ns: int) -> str:
 
 
 def _time_and_money(report: Report) -> str:
-    kpis, tokens = report.kpis, report.tokens
-    cost = kpis["cost_usd"]
-    money = f" and cost {show(cost, 'USD')}" if cost is not None else ""
-    return (
-        f"A step takes {show(kpis['step_seconds'], 's')}; {count(tokens)} tokens take "
-        f"{digits(kpis['days'] or 0.0)} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours{money} "
-        f"without failures, at {show(kpis['mfu'], '%')} MFU.{_with_failures(report)}"
-    )
+    step, mfu = report.ranged(FIGURES["step_seconds"]), show(report.kpis["mfu"], "%")
+    run = length_words(report, f"{count(report.tokens)} tokens take")
+    return f"A step takes {step} at {mfu} MFU. {run}{_progress(report)}"
 
 
-def _with_failures(report: Report) -> str:
-    """What failures make of time and money; nothing where the scenario says nothing of them."""
-    goodput, kpis = report.goodput, report.kpis
+def length_words(report: Head, begin: str) -> str:
+    """Days and cost of a run in a sentence, with failures where they are known. `begin` is its
+    subject and verb."""
+    days, cost = (report.decisive[key] for key in ("days", "cost_usd"))
+    price = "" if report.kpis[cost] is None else f" and cost {report.ranged(FIGURES[cost])}"
+    whether = "without" if days == "days" else "with"
+    return f"{begin} {report.ranged(FIGURES[days])}{price} {whether} failures."
+
+
+def _progress(report: Report) -> str:
+    """The share of the time that failures leave; nothing where the scenario says nothing of
+    them."""
+    goodput = report.goodput
     if goodput is None:
         return ""
-    low, high = (digits(100 * share) for share in goodput.interval)
-    days, cost = kpis["days_with_failures"], kpis["cost_usd_with_failures"]
-    if days is None:
+    if report.kpis["days_with_failures"] is None:
         return " With failures it never ends."
-    money = f" and {show(cost, 'USD')}" if cost is not None else ""
-    return (
-        f" With failures {show(goodput.fraction, '%')} of the time is progress ({low} to {high} % "
-        f"in 80 % of simulated runs): {digits(days)} days{money}."
-    )
+    return f" {report.ranged(FIGURES['goodput_fraction'])} of the time is progress."
 
 
 def _bottleneck(report: Report) -> str:

@@ -90,6 +90,10 @@ OF_FAILURES: frozenset[str] = frozenset(
     ("goodput_fraction", "days_with_failures", "cost_usd_with_failures")
 )
 """Those that only a scenario with a section `goodput` has."""
+WITH_FAILURES: Mapping[str, str] = MappingProxyType(
+    {"days": "days_with_failures", "cost_usd": "cost_usd_with_failures"}
+)
+"""Key figures without failures, and the same with them."""
 
 UPDATE_KPIS = (
     Kpi("update_seconds", "Update time", "s", "lower"),

@@ -11,7 +11,8 @@ from twin.answers import Run
 from twin.explore.study.attribution import Attribution
 from twin.reports import CAUSE_WORDS
 from twin.reports.compare import ABSENT, KpiDelta
-from twin.reports.table import changed, show, signed_duration
+from twin.reports.head import Head
+from twin.reports.table import changed, signed_duration
 from twin.spec.kpis import Kpi
 from twin.ui.answers import Failure, estimate, reply
 from twin.ui.background import Pending
@@ -87,17 +88,17 @@ def kpi_rows(comparison: Any, kpis: Iterable[Kpi], *, changed_only: bool = False
     for kpi in kpis:
         if changed_only and not any(delta.kpis[kpi.key].delta for delta in comparison.deltas):
             continue
-        row = {"Key figure": kpi.label, baseline.name: show(baseline.kpis[kpi.key], kpi.unit)}
+        row = {"Key figure": kpi.label, baseline.name: baseline.ranged(kpi)}
         row |= {
-            delta.name: _changed(kpi, delta.kpis[kpi.key], judged=baseline.fits and delta.fits)
-            for delta in comparison.deltas
+            delta.name: _changed(kpi, one, delta.kpis[kpi.key], judged=baseline.fits and one.fits)
+            for one, delta in zip(comparison.reports[1:], comparison.deltas, strict=True)
         }
         rows.append(row)
     return rows
 
 
-def _changed(kpi: Kpi, delta: KpiDelta, *, judged: bool) -> str:
-    value, words = show(delta.candidate, kpi.unit), change(kpi, delta, judged=judged)
+def _changed(kpi: Kpi, report: Head, delta: KpiDelta, *, judged: bool) -> str:
+    value, words = report.ranged(kpi), change(kpi, delta, judged=judged)
     if not words:
         return f"{value} (no change)" if delta.delta == 0 else value
     return f"{value} :{_COLOUR.get(delta.verdict, 'gray') if judged else 'gray'}[({words})]"

@@ -16,14 +16,13 @@ from twin.loading import catalog_parts, load_part
 from twin.reports import Report
 from twin.reports.serving import DATA, NONE, Serving, turns
 from twin.reports.table import decimal_bytes, digits, duration, gibibytes, show
-from twin.spec.kpis import KPIS
+from twin.spec.kpis import KPIS, WITH_FAILURES
 from twin.ui import session
 from twin.ui.answers import Refusal, command, engines
 from twin.ui.explore.exports import as_csv, as_json, downloads
 from twin.ui.place import OpenPlan, lean, place, say, sections, table, theme
 
 _KPI: Final = {kpi.key: kpi for kpi in KPIS}
-_PAIRS: Final = (("days", "days_with_failures"), ("cost_usd", "cost_usd_with_failures"))
 _ENERGY: Final = (
     "average_watts_per_gpu",
     "energy_kwh",
@@ -49,26 +48,16 @@ def cost(shown: OpenPlan, run: Run) -> None:
 def _both(report: Report) -> None:
     """Days and cost with and without failures."""
     rows: list[dict[str, str]] = []
-    for without, with_ in _PAIRS:
-        kpi, other = _KPI[without], _KPI[with_]
+    for without, with_ in WITH_FAILURES.items():
         rows.append(
             {
-                "": kpi.label.partition(",")[0],
-                "Without failures": show(report.kpis[without], kpi.unit),
-                "80 % interval": _interval(report, without),
-                "With failures": show(report.kpis[with_], other.unit),
-                "80 % interval, with failures": _interval(report, with_),
+                "": _KPI[without].label.partition(",")[0],
+                "Without failures": report.ranged(_KPI[without]),
+                "With failures": report.ranged(_KPI[with_]),
             }
         )
     table(rows)
-
-
-def _interval(report: Report, key: str) -> str:
-    found = report.intervals.get(key)
-    if found is None:
-        return "unknown"
-    low, high = (show(one, _KPI[key].unit) for one in found)
-    return f"{low} to {high}"
+    st.caption("In brackets: the 80 % interval.")
 
 
 def _failures(run: Run) -> None:

@@ -22,7 +22,7 @@ from twin.planning.types import Warning
 from twin.reports.compare import KpiDelta
 from twin.reports.explain import Explanation, explain
 from twin.reports.head import Head
-from twin.reports.table import count, digits, show
+from twin.reports.table import count, digits, interval_words, show
 from twin.routing import Routing
 from twin.schedules.base import Schedule
 from twin.sources import Ledger, Sourced
@@ -51,15 +51,9 @@ def say_verdict(words: str, report: Head) -> None:
         st.error(words, icon=":material/block:")
 
 
-def metrics(
-    shown: OpenPlan,
-    keys: Sequence[str],
-    width: int | Literal["content"],
-    *,
-    intervals: bool = False,
-) -> None:
-    """Key figures of the open plan, each `width` pixels wide, with their change against the
-    baseline. A change is called good or bad only where both plans fit."""
+def metrics(shown: OpenPlan, keys: Sequence[str], width: int | Literal["content"]) -> None:
+    """Key figures of the open plan with their intervals, each `width` pixels wide, and their change
+    against the baseline. A change is called good or bad only where both plans fit."""
     run, baseline = shown.reply.now, shown.baseline
     assert isinstance(run, Run), "a plan without an answer has no figures"
     report, known = run.report, {kpi.key: kpi for kpi in run.kind.kpis}
@@ -70,11 +64,11 @@ def metrics(
     with st.container(horizontal=True, gap="small"):
         for key in keys:
             with st.container(width=width):
-                _metric(known[key], report.kpis[key], deltas.get(key), judged=judged)
-                span = report.intervals.get(key) if intervals else None
-                if span is not None:
-                    low, high = (show(end, known[key].unit) for end in span)
-                    st.caption(f"80 %: {low} to {high}")
+                value, unit = report.kpis[key], known[key].unit
+                _metric(known[key], value, deltas.get(key), judged=judged)
+                ends = interval_words(value, report.intervals.get(key), unit)
+                if ends:
+                    st.caption(f"80 %: {ends}")
     if not report.fits:
         st.caption("These are the figures if the plan did fit.")
 

@@ -114,7 +114,7 @@ def _verdict(shown: OpenPlan) -> None:
             st.badge(words, icon=":material/speed:", color="orange")
     if now is not None:
         st.caption(f"{now.kind.title[:1].upper()}{now.kind.title[1:]}")
-        headline = now.kind.shown_kpis[:_HEADLINE]
+        headline = now.kind.deciding(now.report)[:_HEADLINE]
         for at in range(0, len(headline), 2):
             metrics(shown, headline[at : at + 2], "content")
     if shown.coming is not None:

@@ -36,7 +36,6 @@ from twin.reports.head import sentence
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.reports.network_map import network_map
 from twin.reports.network_use import network_use
-from twin.reports.table import show
 from twin.reports.waterfall import waterfall
 from twin.scenario import Scenario
 
@@ -118,9 +117,7 @@ def page(run: Run, stamp: Stamp, pictures: Mapping[str, Sequence[Picture]]) -> s
         kind="fits" if report.fits else "unfit",
         verdict=escape(verdict(report)),
         correction=escape(report.correction.words if report.correction else ""),
-        kpis=_table(
-            {"Key figure": kpi.label, "Value": show(report.kpis[kpi.key], kpi.unit)} for kpi in KPIS
-        ),
+        kpis=_table({"Key figure": kpi.label, "Value": report.ranged(kpi)} for kpi in KPIS),
         expectations=_expectations(report),
         figures="\n".join(_figures(pictures)),
         warnings="".join(

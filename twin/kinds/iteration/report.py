@@ -43,6 +43,7 @@ from twin.reports.head import (
 )
 from twin.reports.summary import catalog_use, resolved
 from twin.reports.table import (
+    IN_BRACKETS,
     Block,
     Table,
     bar,
@@ -51,10 +52,12 @@ from twin.reports.table import (
     duration,
     gibibytes,
     headed,
+    headless,
     percent,
     show,
     warning_notes,
 )
+from twin.spec.expect import FIGURES
 from twin.spec.kpis import ITERATION_KPIS
 
 DAY: Final = 86400.0
@@ -232,14 +235,12 @@ def verdict(report: IterationReport) -> str:
     """Plain sentences: does it fit, how long, and what GPUs wait for."""
     kpis = report.kpis
     seconds, idle = kpis["iteration_seconds"] or 0.0, kpis["idle_share"] or 0.0
-    span = report.intervals["iteration_seconds"]
-    within = f" ({duration(span[0])} to {duration(span[1])})" if span else ""
     longest = max(report.phases, key=lambda phase: report.phases[phase])
     share = 100 * report.phases[longest] / seconds
     gpus = "1 GPU" if report.gpus == 1 else f"{report.gpus:,} GPUs"
     often = show(kpis["iterations_per_day"], "/d")
     answer = (
-        f"An iteration takes {duration(seconds)}{within} on {gpus}, {often}, "
+        f"An iteration takes {report.ranged(FIGURES['iteration_seconds'])} on {gpus}, {often}, "
         f"{digits(share)} % of it {PHASES[longest]}. GPUs are idle "
         f"{digits(100 * idle)} % of the time{_most(report)}."
     )
@@ -332,12 +333,11 @@ def _idle(report: IterationReport) -> Table:
 
 
 def _tables_kpis(report: IterationReport) -> Table:
-    table = headed("Key figures", "", "", "80 % interval")
+    table = headless("Key figures", "left", "right")
     for kpi in ITERATION_KPIS:
-        span = report.intervals[kpi.key]
-        within = f"{show(span[0], kpi.unit)} to {show(span[1], kpi.unit)}" if span else ""
-        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit), within)
-    table.add_row("Cost of 1,000 iterations", show(report.per_thousand, "USD"), "")
+        table.add_row(kpi.label, report.ranged(kpi))
+    table.add_row("Cost of 1,000 iterations", show(report.per_thousand, "USD"))
+    table.caption = IN_BRACKETS
     return table
 
 

@@ -27,7 +27,7 @@ from twin.reports import Report
 from twin.reports.cost import Generated, data_of
 from twin.reports.head import FITS, UNTIMED, Head, RunInfo, judge, provenance
 from twin.reports.summary import catalog_use, resolved
-from twin.reports.table import count, digits, show
+from twin.reports.verdict import length_words
 from twin.scenario import Scenario
 from twin.spec.data import bytes_per_token
 
@@ -370,20 +370,8 @@ def run_words(report: PhasesReport) -> str:
     if kpis["days"] is None:
         missing = ", ".join(phase.name for phase in phases if phase.costed is None)
         return f"{head}: days and cost are unknown, since nothing near to {missing} fits."
-    money = f" and cost {show(kpis['cost_usd'], 'USD')}" if kpis["cost_usd"] else ""
-    said = (
-        f"{head} take {digits(kpis['days'])} days, {count(kpis['gpu_hours'] or 0.0)} GPU-hours"
-        f"{money} without failures.{_with_failures(report)}"
-    )
+    said = length_words(report, f"{head} take")
     if not costed:
         return f"Every phase fits. {said}"
     names = ", ".join(phase.name for phase in costed)
     return f"{said} This costs the nearest plan that fits in place of: {names}."
-
-
-def _with_failures(report: PhasesReport) -> str:
-    days, cost = report.kpis["days_with_failures"], report.kpis["cost_usd_with_failures"]
-    if days is None:
-        return ""
-    money = f" and {show(cost, 'USD')}" if cost is not None else ""
-    return f" With failures: {digits(days)} days{money}."

@@ -126,7 +126,7 @@ def _phases(found: PhasesReport) -> Table:
     figures = (_figure(found.kpis[key], key) for key in keys)
     table.add_row("all", count(found.tokens), count(steps), "", "", "", *figures, "")
     told = [kpi for kpi in KPIS if kpi.key in _TOTALS and found.kpis.get(kpi.key) is not None]
-    table.caption = "; ".join(f"{one.label}: {show(found.kpis[one.key], one.unit)}" for one in told)
+    table.caption = "; ".join(f"{one.label}: {found.ranged(one)}" for one in told)
     return table
 
 

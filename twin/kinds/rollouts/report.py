@@ -41,7 +41,6 @@ from twin.reports.table import (
     gibibytes,
     headed,
     headless,
-    show,
     warning_notes,
 )
 from twin.scenario import Scenario
@@ -332,7 +331,7 @@ def _tables_spent(report: RolloutReport) -> Table:
 def _tables_kpis(report: RolloutReport) -> Table:
     table = headless("Key figures, of the later half of the iterations", "left", "right")
     for kpi in ROLLOUT_KPIS:
-        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+        table.add_row(kpi.label, report.ranged(kpi))
     return table
 
 

@@ -36,7 +36,7 @@ from twin.errors import ScenarioError
 from twin.kinds.weight_update.lower import lower
 from twin.kinds.weight_update.plan import plan
 from twin.kinds.weight_update.simulate import simulate
-from twin.reports.table import Block, Table, bar, changed, headed, percent, show, warning_notes
+from twin.reports.table import Block, Table, bar, changed, headed, percent, warning_notes
 from twin.scenario import UpdateScenario
 
 WORDS: Final[dict[Stage, str]] = table(__name__, "WORDS")
@@ -381,7 +381,7 @@ def _alternative_table(others: Sequence[Alternative]) -> Table:
 def _kpi_table(report: UpdateReport) -> Table:
     table = headed("Key figures", "", "")
     for kpi in UPDATE_KPIS:
-        table.add_row(kpi.label, show(report.kpis[kpi.key], kpi.unit))
+        table.add_row(kpi.label, report.ranged(kpi))
     travel = report.travel
     table.add_row("Checkpoint", decimal(travel.checkpoint_bytes))
     table.add_row("Tensors", f"{travel.tensors:,}")

@@ -70,7 +70,7 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     say_verdict(first, run.report)
     for words in rest:
         st.markdown(words)
-    metrics(shown, run.kind.shown_kpis, 180, intervals=True)
+    metrics(shown, run.kind.deciding(run.report), 180)
     is_step = "explain" not in run.kind.refusals and run.kind.scope(run.scenario) is None
     if not run.report.fits and is_step:
         suggestions(shown)
