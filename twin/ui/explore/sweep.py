@@ -15,7 +15,7 @@ from twin.figures.cost import SweepMark, one_field, two_fields
 from twin.figures.plotly import Picture
 from twin.kinds.base import Kind, kind_of
 from twin.reports import resolved
-from twin.reports.table import show
+from twin.reports.table import ranged, show
 from twin.spec.kpis import Kpi
 from twin.ui.editor import at
 from twin.ui.explore import work
@@ -260,7 +260,9 @@ def _said(row: SweepRow, kind: Kind) -> tuple[str, ...]:
     if outcome.kpis:
         known = {kpi.key: kpi for kpi in kind.kpis}
         keys = [key for key in kind.headline if outcome.kpis.get(key) is not None][:_SAID]
-        figures = ", ".join(show(outcome.kpis[key], known[key].unit) for key in keys)
+        figures = ", ".join(
+            ranged(outcome.kpis[key], outcome.intervals.get(key), known[key].unit) for key in keys
+        )
         lines.append(f"{figures}; {outcome.fidelity}")
     reason = f"{outcome.code} {outcome.reason}".strip()
     why = "; ".join(part for part in (reason, outcome.hint) if part)
