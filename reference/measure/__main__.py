@@ -17,12 +17,15 @@ def main(words: Sequence[str] | None = None) -> int:
     # torch takes more than a second to load: `--help` and misspelled options go without.
     from reference.measure.run import MeasureRequest, run, summary, text  # noqa: PLC0415
 
-    fields = {name: value for name, value in vars(options).items() if name != "json"}
+    fields = vars(options)
+    between, seconds, as_json = (fields.pop(name) for name in ("between", "time", "json"))
     try:
+        if between is not None:
+            return _between(between, options.output, seconds)
         result = run(MeasureRequest(**fields), _tell)
     except TwinError as error:
         _clear()
-        if options.json:
+        if as_json:
             problems = [problem.as_dict() for problem in error.problems]
             sys.stdout.write(json.dumps({"problems": problems}, indent=2) + "\n")
         sys.stderr.write(f"{error}\n")
@@ -32,8 +35,18 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stderr.write("stopped; groups that had ended are kept\n")
         return 130
     _clear()
-    shown = json.dumps(summary(result), indent=2) if options.json else text(result)
+    shown = json.dumps(summary(result), indent=2) if as_json else text(result)
     sys.stdout.write(shown + "\n")
+    return 0
+
+
+def _between(config: Path, output: Path | None, seconds: float) -> int:
+    """Measure in turns with steps."""
+    from reference.measure.rounds import measure_rounds  # noqa: PLC0415
+
+    folder = output or Path("measured") / config.stem
+    found = measure_rounds(config, folder, seconds, lambda text: sys.stderr.write(f"{text}\n"))
+    sys.stdout.write(f"{len(found)} rounds in {folder}\n")
     return 0
 
 
@@ -43,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Time kernels, copies, collectives and training steps of the device at hand, "
         "and write a GPU, a node and a calibration profile that scenarios can name.",
         epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
-        "collectives, steps, serving. Those measured before into the same folder stay.",
+        "host, collectives, steps, serving. Those measured before into the same folder stay.",
     )
     add = parser.add_argument
     add("--device", default="auto", help="measure auto, cpu or cuda [auto]")
@@ -54,6 +67,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, help="limit the seconds of one shape")
     add("--name", help="name the parts that are written")
     add("--threads", type=int, default=1, help="set the threads of a CPU [1]")
+    add("--between", type=Path, help="alternate with steps of this reference.train run, on a CPU")
+    add("--time", type=float, default=120, help="limit the seconds of --between [120]")
     add("--json", action="store_true", help="print the report as JSON")
     return parser
 

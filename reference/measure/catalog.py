@@ -1,11 +1,12 @@
 """A measured machine in files that the twin loads: catalog parts, and scenarios that name them.
 
 In `catalog/` a folder gets `gpus/NAME.yaml`, `nodes/NAME.yaml` of one device (and NAME-xN of the N
-that collectives ran over), `calibrations/NAME.yaml`, `engines/NAME.yaml` and `updaters/NAME.yaml`
-where the inference engine ran, and an entry NAME in `sources.yaml`; a scenario beside `catalog`
-then names NAME. A GPU that the shipped catalog knows extends its part there, and has only what was
-measured of this one. Each measured training step becomes a scenario that says its seconds, and the
-engine a loop of reinforcement learning with a table of the engine's passes.
+that collectives ran over), `calibrations/NAME.yaml`, of a CPU `software/NAME.yaml`, where the
+inference engine ran `engines/NAME.yaml` and `updaters/NAME.yaml`, and an entry NAME in
+`sources.yaml`; a scenario beside `catalog` then names NAME. A GPU that the shipped catalog knows
+extends its part there, and has only what was measured of this one. Each measured training step
+becomes a scenario that says its seconds, and the engine a loop of reinforcement learning with a
+table of the engine's passes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ DIGITS: Final = 4
 LEARNED: Final = (8, 160)
 """Rows of a loop's micro-batch, and tokens of each: how much memory the trainer leaves behind
 decides whether waking finds pages or must ask for new ones."""
+STACK: Final = "reference-cpu"
+"""The catalog's software whose items a CPU takes."""
+ITEM: Final = "item:"
+"""Before the name of an item, in the operation of its point."""
+LEAST: Final = 1e-9
+"""Seconds of an item at least: one that is a difference of two times may be nothing."""
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
@@ -95,9 +102,9 @@ def node_text(machine: Machine, limits: DeviceLimits, links: Links) -> str:
         pcie = load_part("nodes", limits.node).spec.host.pcie
         share = _share(links.pcie_rate, 1 / pcie.bandwidth)
         own = {"efficiency": share, "pcie_latency": links.pcie_latency}
-        return _filled("node-known", machine, known=limits.node, **own)
+        return _filled("node-known", machine, known=limits.node, **own) + _thread(links)
     names = ("rate", "latency", "nic_rate", "nic_latency", "pcie_rate", "pcie_latency", "dram")
-    return _filled(
+    text = _filled(
         "node",
         machine,
         memory=format_quantity(machine.host_memory, "bytes"),
@@ -106,6 +113,12 @@ def node_text(machine: Machine, limits: DeviceLimits, links: Links) -> str:
         pcie_whole=_whole(links.pcie_rate),
         **{name: getattr(links, name) for name in names},
     )
+    return text + _thread(links)
+
+
+def _thread(links: Links) -> str:
+    """The last line of a node's host."""
+    return f"  slowness: {leaf(links.slowness)}\n" if links.slowness else ""
 
 
 def several_text(machine: Machine, ranks: int) -> str:
@@ -133,13 +146,27 @@ def calibration_text(
     return _filled(
         "calibration",
         machine,
-        taken="least of" if statistic == "least" else "median of",
+        taken=f"{statistic} of",
         alone=", of the process's own time" if alone else "",
         residuals="\n".join(f"# {each}." for each in profile.residuals),
         parent=f"extends: {known.calibration}\n" if known else "",
         gpu=known.name if known else machine.name,
         numbers="\n".join(_lines(numbers)),
     )
+
+
+def write_host(folder: Path, machine: Machine, points: Sequence[MeasuredPoint]) -> list[Path]:
+    """Writes the reference's software with the items that this CPU took; nothing for a GPU."""
+    own = [p for p in points if p.group == "host"] if machine.kind == "cpu" else []
+    if not own:
+        return []
+    seconds = {p.op.removeprefix(ITEM): max(LEAST, p.timing.median) for p in own}
+    items = {name: exactly(each, "timed alone", "seconds") for name, each in seconds.items()}
+    lines = "\n".join(_lines(items, "    "))
+    path = folder / "catalog" / "software" / f"{machine.name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_filled("software", machine, stack=STACK, items=lines), encoding="utf-8")
+    return [path]
 
 
 def write_steps(

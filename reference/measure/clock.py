@@ -41,17 +41,18 @@ ENQUEUED: Final = 0.1
 then timed with its waits."""
 
 
-Statistic = Literal["least", "median"]
+Statistic = Literal["least", "median", "mean"]
 """Which of a point's seconds a fit takes. On a CPU that others use, the least is what the hardware
-does and the median what the neighbours left of it; on a GPU of one's own they are close."""
+does and the median what the neighbours left of it; on a GPU of one's own they are close. The mean
+is what adds up: the sum of many calls, disturbed ones among them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds of one call over repeated samples: least, quartiles, most; how many samples, and
-    calls in each; samples above the upper quartile by more than 1.5 times the quartiles' distance
-    (Tukey 1977, Exploratory Data Analysis). On a CPU also the wall's least and median: the seconds
-    are the process's own there (`reference.measure.clock`)."""
+    """Seconds of one call over repeated samples: least, quartiles, most, mean; how many samples,
+    and calls in each; samples above the upper quartile by more than 1.5 times the quartiles'
+    distance (Tukey 1977, Exploratory Data Analysis). On a CPU also the wall's least and median: the
+    seconds are the process's own there (`reference.measure.clock`)."""
 
     least: float
     lower: float
@@ -63,9 +64,12 @@ class Timing:
     outliers: int
     wall_least: float | None = None
     wall_median: float | None = None
+    mean: float | None = None
 
     def seconds(self, statistic: Statistic) -> float:
         """Seconds of one call."""
+        if statistic == "mean":
+            return self.median if self.mean is None else self.mean
         return self.least if statistic == "least" else self.median
 
 
@@ -130,7 +134,7 @@ def summary(seconds: Sequence[float], count: int, walls: Sequence[float] | None 
     outliers = sum(value > fence for value in seconds)
     ends = min(seconds), lower, median, upper, max(seconds)
     wall = (min(walls), float(np.median(walls))) if walls else (None, None)
-    return Timing(*ends, len(seconds), count, outliers, *wall)
+    return Timing(*ends, len(seconds), count, outliers, *wall, float(np.mean(seconds)))
 
 
 def _notch(seconds: Sequence[float]) -> float:

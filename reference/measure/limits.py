@@ -27,6 +27,8 @@ SAME: Final = 0.03
 """How far memory may lie from a catalog part's for it to be the same GPU: drivers differ by less
 than 1 %, capacities on sale by at least 10 %."""
 COPIES: Final = ("host_copy", "host_to_device", "device_to_host")
+EAGER: Final = "fsdp2"
+"""The catalog's software whose items say what calls take on an H100 server."""
 _MOST: Final = 10.0
 """Seconds of a step or an update, at most."""
 _UNUSED: Final = "one host: nothing crosses it"
@@ -114,6 +116,8 @@ class Links:
     dram: Number
     ranks: int
     statistic: Statistic
+    slowness: Number | None = None
+    """Time of a thread of the host over that of an H100 server's; None where it is the device."""
 
     @property
     def nic_rate(self) -> Number:
@@ -132,7 +136,20 @@ def fit_links(points: Sequence[MeasuredPoint], limits: DeviceLimits, statistic: 
     rate, latency, ranks = _ranks(points, copied, start, statistic)
     note = "as a device's memory: the host's is the same" if limits.gpu is None else ""
     dram = exactly(limits.bandwidth, note, "bytes_per_s")
-    return Links(rate, latency, copied, start, dram, ranks, statistic)
+    return Links(rate, latency, copied, start, dram, ranks, statistic, _slowness(points))
+
+
+def _slowness(points: Sequence[MeasuredPoint]) -> Number | None:
+    """By one call of the framework, a linear layer, whose time on an H100 server is known. The twin
+    knows no faster host."""
+    own = next((p.timing for p in points if (p.group, p.op) == ("host", "linear")), None)
+    host = load_part("software", EAGER).spec.host
+    if own is None or host is None:
+        return None
+    known = host.items["linear"]
+    low, middle, high = (max(1.0, each / known) for each in (own.lower, own.median, own.upper))
+    note = f"a linear layer takes {own.median * 1e6:.3g} us, {known * 1e6:.3g} on an H100 server"
+    return Number(middle, low, high, note, "measured")
 
 
 def _copies(

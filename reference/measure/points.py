@@ -164,6 +164,8 @@ class Setting:
     cache: int
     """Bytes of inputs that one set must exceed before calls cycle through no further one."""
     ranks: int = 2
+    keep: bool = False
+    """Cases run again and again: inputs stay from run to run."""
 
     @property
     def cuda(self) -> bool:
@@ -213,12 +215,17 @@ class Skip:
 def timed(make: Make, size: float, *, cold: bool = False) -> Callable[[Setting], Timing]:
     """Times what `make` prepares with fresh inputs of `size` bytes; on a GPU several sets, so that
     together they exceed its cache. `cold`: on a CPU as well."""
+    kept: list[Call] = []
 
     def run(setting: Setting) -> Timing:
+        if kept:
+            return clock.measure(kept, setting.device, setting.effort)
         sets = min(8, ceil(setting.cache / max(size, 1))) if setting.cache else 1
         if cold and setting.device.type == "cpu" and not setting.quick:
             sets = ceil(CACHES * clock.last_level_cache() / size)
         calls = [make(setting.device) for _ in range(max(1, sets))]
+        if setting.keep:
+            kept[:] = calls
         return clock.measure(calls, setting.device, setting.effort)
 
     return run

@@ -16,7 +16,13 @@ import torch
 
 from reference.machine import Machine, busy, inspect, pick, state
 from reference.measure import clock
-from reference.measure.catalog import write_loop, write_parts, write_passes, write_steps
+from reference.measure.catalog import (
+    write_host,
+    write_loop,
+    write_parts,
+    write_passes,
+    write_steps,
+)
 from reference.measure.clock import Effort, Statistic
 from reference.measure.groups import GROUPS
 from reference.measure.limits import device_limits, fit_engine, fit_links
@@ -102,25 +108,37 @@ def run(request: MeasureRequest, tell: Tell) -> Measurement:
     if not found:
         message = f"nothing of {', '.join(groups)} can run here: {'; '.join(map(str, skips))}"
         raise UsageError([Problem("TW264", "--only", message, "measure other groups, too")])
-    points = read_points(folder)
     statistic: Statistic = "median" if setting.cuda else "least"
-    limits = device_limits(points, machine, statistic)
+    points = read_points(folder)
     profile, missing = None, ""
     files: list[Path] = sorted((folder / "points").glob("*.jsonl"))
+    limits = device_limits(points, machine, statistic)
     try:
-        profile = fit_profile(points, machine, limits, statistic)
-        links = fit_links(points, limits, statistic)
-        engine = fit_engine(points, limits, links)
-        files += write_parts(folder, machine, limits, profile, links, engine)
-        if engine is not None:
-            files.append(write_loop(folder, machine, setting.model, engine))
-            files.append(write_passes(folder, setting.model, points))
-        files += write_steps(folder, machine, points, statistic)
+        profile, written = write_machine(folder, machine, setting.model, statistic)
+        files += [*written, *write_steps(folder, machine, points, statistic)]
     except LookupError as error:
         missing = str(error.args[0])
     told = (profile, missing, tuple(files), limits.peak, tuple(loads))
     place = (machine, folder, setting.model, statistic)
     return Measurement(*place, tuple(points), tuple(skips), *told)
+
+
+def write_machine(
+    folder: Path, machine: Machine, model: str, statistic: Statistic
+) -> tuple[Profile, list[Path]]:
+    """Fits all points of a folder, and writes the parts of the machine beside them. Raises
+    `LookupError` naming the groups that are missing."""
+    points = read_points(folder)
+    limits = device_limits(points, machine, statistic)
+    profile = fit_profile(points, machine, limits, statistic)
+    links = fit_links(points, limits, statistic)
+    engine = fit_engine(points, limits, links)
+    files = write_parts(folder, machine, limits, profile, links, engine)
+    files += write_host(folder, machine, points)
+    if engine is not None:
+        files.append(write_loop(folder, machine, model, engine))
+        files.append(write_passes(folder, model, points))
+    return profile, files
 
 
 def _measure(
@@ -320,10 +338,17 @@ def text(result: Measurement) -> str:
         lines += [f"no profile yet: it also needs points of {result.missing} in the same folder"]
     else:
         lines += ["", *map(str, result.profile.residuals)]
-        lines += ["", f"wrote {len(result.files)} files to {result.folder}"]
+        lines += ["", f"wrote {len(result.files)} files to {result.folder}", _use(result)]
         steps = [path for path in result.files if path.name.startswith("step-")]
         lines += [f"the twin's answer: twin run {path}" for path in steps]
     return "\n".join(lines)
+
+
+def _use(result: Measurement) -> str:
+    """How a scenario names the parts."""
+    fields = ["cluster.node", "calibration", *["software"] * (result.machine.kind == "cpu")]
+    parts = ", ".join(f"{field}: {result.machine.name}" for field in fields)
+    return f"a scenario in {result.folder} names it: {parts}"
 
 
 _UNJUDGED = (

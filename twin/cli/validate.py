@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
@@ -18,6 +19,7 @@ from twin.cli.output import NOT_AS_EXPECTED, Output
 from twin.cli.verbs import verbs
 from twin.errors import Problem, UsageError
 from twin.evidence.loop import page, rl_loop
+from twin.evidence.loop.between_steps import HostOutcome, measure_between_steps
 from twin.evidence.loop.layouts import find
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
 from twin.evidence.loop.outcome import score as layout_scores
@@ -44,6 +46,7 @@ from twin.evidence.validate.summary import (
 from twin.evidence.validate.summary import sentence as summary_sentence
 from twin.evidence.validate.validate import at_once
 from twin.evidence.validate.validate import validate as suite_answers
+from twin.loading import scenario_hash
 from twin.reports.interval import Known, shipped
 from twin.reports.table import Table, duration, headed, signed
 
@@ -52,9 +55,15 @@ _VERSION: Final = 1
 _OF_SUITES: Final = (
     "suites", "only", "processes", "write", "leave_one_out", "residuals", "answers", "shipped",
 )  # fmt: skip
-_OF_LAYOUTS: Final = ("layouts", "mode", "sets", "steps", "rounds", "folder", "again")
+_OF_LAYOUTS: Final = ("layouts", "mode", "sets", "steps", "rounds", "folder", "again", "measure")
 _PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
 """Options that need rows to be predicted."""
+_HOST_BOUND: Final = "bare-host-64-experts"
+"""The layout whose steps the machine is measured between by default."""
+_HOST_COLUMNS: Final = (
+    "Layout", "Rounds", "Measured", "Predicted", "Without host", "Error", "Error without host",
+    "Errors of rounds", "Probe spread",
+)  # fmt: skip
 _SHOWN: Final = 24
 """Lines of a table before it is cut."""
 _SOURCE: Final = 36
@@ -84,6 +93,7 @@ class ValidateRequest:
     rounds: int | None
     folder: Path | None
     again: bool
+    measure: int | None
     report: Path | None
     table: Path | None
     limit: float | None
@@ -94,7 +104,7 @@ def validate(*, output: Output, **options: Any) -> int:
     request = ValidateRequest(**options)
     if request.reference:
         _refuse(request, _OF_SUITES, "is for published rows; --reference runs layouts here")
-        return _layouts(request, output)
+        return _between_steps(request, output) if request.measure else _layouts(request, output)
     _refuse(request, _OF_LAYOUTS, "is for layouts that run here: add --reference")
     if request.shipped:
         _refuse(request, _PREDICTING, "needs predictions, and --shipped makes none")
@@ -342,6 +352,41 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     errors += medians(loops).values() if loops else ()
     limit = request.limit
     return NOT_AS_EXPECTED if limit is not None and any(100 * e > limit for e in errors) else 0
+
+
+def _between_steps(request: ValidateRequest, output: Output) -> int:
+    """Measure this machine between the steps of layouts, and compare; the exit code."""
+    place = (request.folder or runs_folder() / "between-steps").absolute()
+    outcomes: list[HostOutcome] = []
+    for layout in find(request.layouts or [_HOST_BOUND], sets=request.sets):
+        output.message(f"{layout.name}: about {request.measure} s")
+        digest = scenario_hash(layout.scenario)[:8]
+        folder = place / f"{layout.name}-{digest}-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        outcomes.append(measure_between_steps(layout, request.sets, request.measure or 0, folder))
+    document = {"version": _VERSION, "layouts": [outcome.to_json() for outcome in outcomes]}
+    sentences = map(_host_sentence, outcomes)
+    tables = _table(_HOST_COLUMNS, map(_host_cells, outcomes))
+    output.answer(document, list(sentences), tables)
+    limit = request.limit
+    beyond = limit is not None and any(100 * abs(o.typical.error) > limit for o in outcomes)
+    return NOT_AS_EXPECTED if beyond else 0
+
+
+def _host_sentence(outcome: HostOutcome) -> str:
+    typical, state = outcome.typical, "quiet" if outcome.quiet else "NOT QUIET"
+    text = _compared((typical.predicted, typical.measured), typical.error)
+    text += f"; without the host {signed(100 * outcome.error_without_host)} %"
+    text += f"; {state}: a fixed probe varied by {outcome.unrest:.0%}"
+    return f"{outcome.name}: {text}{'' if outcome.quiet else ', so the errors mean little'}."
+
+
+def _host_cells(outcome: HostOutcome) -> tuple[str, ...]:
+    typical = outcome.typical
+    seconds = (typical.measured, typical.predicted, typical.without_host)
+    errors = (typical.error, outcome.error_without_host, *outcome.errors)
+    off = [f"{signed(100 * error)} %" for error in errors]
+    count, unrest = str(len(outcome.rounds)), f"{outcome.unrest:.0%}"
+    return (outcome.name, count, *map(duration, seconds), *off[:2], f"{off[2]} to {off[3]}", unrest)
 
 
 def _compared(seconds: tuple[float, float], error: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from reference.measure.groups.collectives import collective_cases
+from reference.measure.groups.host import host_cases
 from reference.measure.groups.kernels import (
     attention_cases,
     bandwidth_cases,
@@ -25,6 +26,7 @@ GROUPS: Mapping[str, Callable[[Setting], list[TimedCase | Skip]]] = MappingProxy
         "grouped": grouped_cases,
         "attention": attention_cases,
         "optimizer": optimizer_cases,
+        "host": host_cases,
         "copies": copy_cases,
         "collectives": collective_cases,
         "steps": step_cases,

@@ -2,5 +2,6 @@
 
 `counting` counts the calls of one step by the twin's operation (`labels`). `items` times the
 reference's own functions on tiny tensors (`functions`), its loops over experts, and calls of torch.
-The times stand in `scenarios/catalog/software/reference-cpu.yaml`.
+`python -m reference.measure` times them as its group `host`, and writes them as software. Those of
+one machine stand in `scenarios/catalog/software/reference-cpu.yaml`.
 """

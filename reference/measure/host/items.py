@@ -4,8 +4,8 @@ All functions of a layer run in a shuffled order, as often as a layer calls them
 memory has streamed through the caches as a layer's experts do in a step. So each finds its code and
 objects as cold as a step does. A loop over experts finds its code warm, and its weights and sums of
 gradients in memory: since the last micro-batch those of the other layers have passed. Before it
-more streams than the last cache holds. Means leave out the slowest and the fastest twentieth. No
-step is timed.
+more streams than the last cache holds. Means leave out nothing: a step is the sum of its calls, the
+disturbed ones among them. No step is timed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reference.measure.host.functions import (
 )
 from reference.trainer.settings import settings
 
-ROUNDS: Final = 250
+ROUNDS: Final = 200
 WARM: Final = 20
 """Rounds before the first that counts."""
 LAYER: Final = 8 << 20
@@ -69,10 +69,8 @@ class Samples:
         return given
 
     def __getitem__(self, name: str) -> float:
-        """The mean without the extremes, less what the clock takes."""
-        values = sorted(self.seconds[name])
-        cut = len(values) // 20
-        return fmean(values[cut : len(values) - cut]) - CLOCK
+        """The mean, less what the clock takes."""
+        return fmean(self.seconds[name]) - CLOCK
 
 
 def _clock() -> float:
@@ -84,19 +82,20 @@ CLOCK: Final = _clock()
 """Seconds between two readings."""
 
 
-def items(rounds: int = ROUNDS) -> dict[str, float]:
-    """Seconds of each item. Functions have two: `NAME` forward, `NAME_backward` for gradients."""
+def items(rounds: int = ROUNDS, warm: int = WARM) -> dict[str, float]:
+    """Seconds of each item, over so many rounds behind `warm` ones. Functions have two: `NAME`
+    forward, `NAME_backward` for gradients."""
     run = narrow_run()
     with settings(run.train):
         narrow = Narrow(run)
         short = {name: Timed(loop(name, FEW)) for name in LOOPS}
-        found = _functions(narrow.functions() | short, rounds)
+        found = _functions(narrow.functions() | short, rounds, warm)
         for way in MOVED:
             few, whole, more = (found.pop(f"{length}{way}") for length in BLOCKS)
             # Beside what as many queries take within a block.
             block = more - whole - (whole - few) * TOKENS / (BLOCK - TOKENS)
             found |= {f"attention{way}": few - block, f"attention_block{way}": block}
-        each, byte = _loops(rounds // 2)
+        each, byte = _loops(rounds // 2, warm)
         beside = {
             name + way: each[name + way] - moved * inputs * outputs * byte
             for name, (inputs, outputs) in LOOPS.items()
@@ -105,17 +104,18 @@ def items(rounds: int = ROUNDS) -> dict[str, float]:
         for way in MOVED:
             around = [found.pop(name + way) - FEW * beside[name + way] for name in LOOPS]
             found[f"experts{way}"] = fmean(around)
-        return {**found, **beside, **_calls(rounds), "parameter": _update(narrow, rounds)}
+        calls, parameter = _calls(rounds // 5, warm), _update(narrow, rounds // 5, warm)
+        return {**found, **beside, **calls, "parameter": parameter}
 
 
-def _functions(timed: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+def _functions(timed: Mapping[str, Timed], rounds: int, warm: int) -> dict[str, float]:
     """Each function forward and backward. A backward of one node stands for the engine's start."""
     one = torch.randn(8, requires_grad=True)
     timed = {**timed, "engine": Timed(lambda: one.view(8))}
     samples, stream = Samples(), _stream()
     order = [name for name, each in timed.items() for _ in range(each.times)]
-    for turn in range(rounds + WARM):
-        found = samples if turn >= WARM else Samples()
+    for turn in range(rounds + warm):
+        found = samples if turn >= warm else Samples()
         random.shuffle(order)
         stream()
         made = [(name, found.add(name, timed[name].call)) for name in order]
@@ -138,13 +138,13 @@ def _ends(out: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     return ends, tuple(torch.ones_like(one) for one in ends)
 
 
-def _loops(rounds: int) -> tuple[dict[str, float], float]:
+def _loops(rounds: int, warm: int) -> tuple[dict[str, float], float]:
     """What an expert takes of each loop, forward and backward, and a byte that is streamed."""
     samples, stream = Samples(), _stream(ALL)
     calls = {(name, experts): loop(name, experts) for name in LOOPS for experts in (FEW, MANY)}
     order = list(calls)
-    for turn in range(rounds + WARM):
-        found = samples if turn >= WARM else Samples()
+    for turn in range(rounds + warm):
+        found = samples if turn >= warm else Samples()
         random.shuffle(order)
         for name, experts in order:
             stream()
@@ -161,7 +161,7 @@ def _loops(rounds: int) -> tuple[dict[str, float], float]:
     return each, samples["stream"] / (2 * ALL)
 
 
-def _calls(rounds: int) -> dict[str, float]:
+def _calls(rounds: int, warm: int) -> dict[str, float]:
     """Calls of torch and Python that a micro-batch makes beside its functions."""
     x, y = torch.randn(8, 8), torch.randn(8, 8)
     frames = [_frame(number) for number in range(FRAMES)]
@@ -175,8 +175,8 @@ def _calls(rounds: int) -> dict[str, float]:
     calls |= {f"node*{length}": [_chain(length)] for length in NODES}
     samples, stream = Samples(), _stream()
     order = [(name, call) for name, some in calls.items() for call in some]
-    for turn in range(rounds // 5 + WARM):
-        found = samples if turn >= WARM else Samples()
+    for turn in range(rounds + warm):
+        found = samples if turn >= warm else Samples()
         random.shuffle(order)
         stream()
         for name, call in order:
@@ -203,13 +203,13 @@ def _chain(length: int) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(last, first, grad, retain_graph=True)
 
 
-def _update(narrow: Narrow, rounds: int) -> float:
+def _update(narrow: Narrow, rounds: int, warm: int) -> float:
     """What a step does once, for each parameter."""
     samples, stream = Samples(), _stream(ALL)
-    for turn in range(rounds // 5 + WARM):
+    for turn in range(rounds + warm):
         narrow.give_gradients()
         stream()
-        (samples if turn >= WARM else Samples()).add("update", narrow.update)
+        (samples if turn >= warm else Samples()).add("update", narrow.update)
     return samples["update"] / narrow.parameters
 
 

@@ -39,6 +39,12 @@ def test_a_quick_run_measures_every_group_and_its_parts_serve_a_scenario(
     }
     profile = load_part("calibrations", "this-core", [folder]).spec
     assert profile.matmuls is not None
+    host = load_part("software", "this-core", [folder]).spec.host
+    shipped = load_part("software", "reference-cpu").spec.host
+    assert host is not None
+    assert shipped is not None
+    assert host.items.keys() == shipped.items.keys()
+    assert all(0 < seconds < 0.1 for seconds in host.items.values())
     (step,) = folder.glob("step-*.yaml")
     plan = twin.plan(twin.load(step))
     report = twin.report(plan, twin.simulate(twin.lower(plan)))

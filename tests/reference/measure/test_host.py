@@ -17,12 +17,11 @@ from reference.config import load_run
 from reference.kernels import attention_blocks
 from reference.measure.host.counting import KIND_OF, KINDS
 from reference.measure.host.functions import Narrow, narrow_run
-from reference.measure.host.items import items
 from reference.measure.host.labels import label, local_name
 from reference.model.transformer import Transformer
 from reference.trainer.settings import settings
 from twin.engine.host import HostCosts
-from twin.loading import load, load_part
+from twin.loading import load
 from twin.loading.files import shipped_folder
 from twin.planning.types import Plan
 
@@ -142,10 +141,3 @@ def test_items_times_counts_are_the_host_of_a_step(tokens: int) -> None:
         total += 4 * passes + seconds(own.update)
     trace = twin.simulate(twin.lower(plan))
     assert trace.breakdown_ns[0]["host"] / 1e9 == pytest.approx(total, rel=1e-3)
-
-
-def test_items_are_those_of_the_catalog() -> None:
-    made = items(rounds=5)
-    host = load_part("software", "reference-cpu").spec.host
-    assert host is not None
-    assert made.keys() == host.items.keys()

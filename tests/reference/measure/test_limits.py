@@ -90,6 +90,21 @@ def test_a_gpu_that_the_catalog_knows_extends_its_parts(tmp_path: Path) -> None:
     assert node.nvlink == load_part("nodes", "h200-8gpu").spec.nvlink
 
 
+@pytest.mark.parametrize(("call", "slowness"), [(27e-6, 2.0), (10e-6, 1.0)])
+def test_a_gpus_host_is_as_slow_as_its_call_of_the_framework(
+    call: float, slowness: float, tmp_path: Path
+) -> None:
+    """A linear layer takes 13.5 us on an H100 server, and no host counts as faster."""
+    (case,) = runnable(GROUPS["host"](setting("cuda", "kimi-k2")))
+    own = [*copied("cuda", 50e9, 8e-6), timed("host", case, call)]
+    limits = device_limits(own, H200, "median")
+    text_of(tmp_path, "gpus", "h200-here", gpu_text(H200, limits))
+    links = fit_links(own, limits, "median")
+    text_of(tmp_path, "nodes", "h200-here", node_text(H200, limits, links))
+    node = load_part("nodes", "h200-here", [tmp_path]).spec
+    assert node.host.slowness == pytest.approx(slowness)
+
+
 @pytest.mark.parametrize(
     ("device", "memory", "units", "known"),
     [

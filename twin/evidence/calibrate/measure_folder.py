@@ -61,6 +61,8 @@ def read_folder(folder: Path) -> Measured:
         machine = machine or head
         statistic = "least" if head.get("kind") == "cpu" else "median"
         for line, point in points:
+            if point["group"] == "host":
+                continue  # of the host's software, and of no kernel
             seconds = _seconds(point, statistic, line)
             kernel = _kernel(point, seconds)
             step = _step(folder, point, seconds, line)
