@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -88,9 +89,17 @@ class BrowserCensus:
             terminalreporter.section("browser tests were required, and none passed", red=True)
 
 
+def pytest_collection_finish() -> None:
+    """Imports leave a million objects for good: the garbage collector need not walk them again."""
+    gc.enable()
+    gc.freeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Answers are stored in a folder of this run, which workers inherit. Only the main process
-    counts browser tests: with xdist, workers carry `workerinput`."""
+    """Nothing is garbage while tests are imported. Answers are stored in a folder of this run,
+    which workers inherit. Only the main process counts browser tests: with xdist, workers carry
+    `workerinput`."""
+    gc.disable()
     if not hasattr(config, "workerinput"):
         runs = TemporaryDirectory(prefix="twin-runs-", ignore_cleanup_errors=True)
         os.environ["TWIN_RUNS"] = runs.name

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
 from reference.convert.config import config_of
 from reference.model import Transformer
@@ -38,6 +37,11 @@ def _ratio(ours: Callable[[], None], theirs: Callable[[], None], repeats: int = 
 def test_a_step_is_not_slower_than_the_peer_s(
     name: str, sequences: int, tokens: int, bar: float, dtype: torch.dtype
 ) -> None:
+    from transformers import (  # noqa: PLC0415  its import takes seconds
+        DeepseekV3Config,
+        DeepseekV3ForCausalLM,
+    )
+
     spec = load_part("models", f"kimi-k2-{name}").spec
     own = Transformer(spec, dtype=dtype)
     initialize(own, 0)

@@ -14,12 +14,12 @@ from twin.engine.trace import Trace
 from twin.planning.experts import expert_load
 
 RUN = "scenarios/kimi-k2-256xh800.yaml"
-SMALL = ("parallel.pipeline=4", "parallel.virtual=1", "parallel.schedule.kind=1f1b",
-         "train.global_batch=256sequences", "parallel.layers=null")  # fmt: skip
+BATCH = "train.global_batch=128seq"
+"""Few micro-batches: the law holds for each of them."""
 
 
 def traced(*sets: str, fidelity: Literal["fast", "events"] = "events") -> Trace:
-    return simulate(lower(plan(load(RUN, list(sets)))), fidelity=fidelity)
+    return simulate(lower(plan(load(RUN, [BATCH, *sets]))), fidelity=fidelity)
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,13 @@ def random() -> Trace:
     return traced("train.routing.kind=random")
 
 
-def test_balanced_routing_waits_for_nobody() -> None:
-    trace = traced("train.routing.kind=balanced")
-    assert {row["imbalance"] for row in trace.breakdown_ns} == {0}
+@pytest.fixture(scope="module")
+def balanced() -> Trace:
+    return traced("train.routing.kind=balanced")
+
+
+def test_balanced_routing_waits_for_nobody(balanced: Trace) -> None:
+    assert {row["imbalance"] for row in balanced.breakdown_ns} == {0}
 
 
 def test_rows_still_add_up_to_the_step(random: Trace) -> None:
@@ -45,9 +49,10 @@ def test_both_engines_say_the_same(random: Trace) -> None:
     ]
 
 
-def test_what_the_mean_rank_does_hardly_depends_on_how_full_the_fullest_is(random: Trace) -> None:
+def test_what_the_mean_rank_does_hardly_depends_on_how_full_the_fullest_is(
+    random: Trace, balanced: Trace
+) -> None:
     """Its rows are the same; what differs is tiles that are not full."""
-    balanced = traced("train.routing.kind=balanced")
     for mine, other in zip(random.breakdown_ns, balanced.breakdown_ns, strict=True):
         assert mine["compute"] == pytest.approx(other["compute"], rel=2e-3)
 

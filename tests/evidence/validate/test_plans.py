@@ -17,9 +17,11 @@ ROWS = {row.id: row for row in read_suite()}
 
 
 def chosen():
-    """A row of each stack, first one whose stack changes parts of the catalog."""
+    """vTrain's first row, and rows of three stacks that change parts of the catalog."""
     found = {}
     for row in ROWS.values():
+        if len(found) == 3:
+            break
         if row.category == "train_step" and row.reproducible and row.use != "check":
             try:
                 own = express(row)
@@ -27,7 +29,7 @@ def chosen():
                 continue
             if own.over:
                 found.setdefault(own.stack.name, row)
-    return [ROWS["vtrain-check-multi-node-1"], *list(found.values())[:3]]
+    return [ROWS["vtrain-check-multi-node-1"], *found.values()]
 
 
 @pytest.mark.parametrize("row", chosen(), ids=lambda row: row.id)

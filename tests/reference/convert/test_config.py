@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig
 
 from reference.convert.config import config_of, model_of
 from tests.reference.model.peers import GROUPED, LATENT, changed, yarn
@@ -85,6 +84,8 @@ def test_released_configurations_are_the_catalog_s_models(name: str) -> None:
 
 
 def test_transformers_reads_the_same_numbers(tmp_path: Path) -> None:
+    from transformers import AutoConfig  # noqa: PLC0415  its import takes seconds
+
     spec = load_part("models", "kimi-k2").spec
     (tmp_path / "config.json").write_text(json.dumps(config_of(spec, {})))
     config = AutoConfig.from_pretrained(tmp_path)

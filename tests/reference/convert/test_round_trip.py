@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
-from transformers.utils import logging
 
 from reference.checkpoint.folder import Snapshot
 from reference.checkpoint.folder import save as save_checkpoint
@@ -34,7 +32,6 @@ MODELS = {
 }
 every_model = pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 TOKENS = torch.randint(0, 61, (2, 80), generator=torch.Generator().manual_seed(0))
-logging.disable_progress_bar()
 
 
 @every_model
@@ -59,6 +56,10 @@ def test_transformers_loads_what_is_written_and_computes_the_same(
             parameter.data *= parameter.shape[-1] ** -0.5 / STANDARD_DEVIATION
     save(model, tmp_path / "ours")
     to_hf(tmp_path / "ours", tmp_path / "hf")
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415  its import takes seconds
+    from transformers.utils import logging  # noqa: PLC0415
+
+    logging.disable_progress_bar()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", attn_implementation="eager")
     with torch.no_grad():
         wanted = theirs.eval()(TOKENS, use_cache=False).logits

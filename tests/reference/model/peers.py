@@ -2,43 +2,26 @@
 weights, and the way from their weights to ours and back.
 
 `transformers` stacks the experts of a layer in memory; here they are taken apart into the names of
-the released files, which `reference.convert.config` maps.
+the released files, which `reference.convert.config` maps. Its import takes nine seconds, so only
+the functions that need it import it.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import (
-    DeepseekV3Config,
-    DeepseekV3ForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
-from transformers.models.deepseek_v3 import modeling_deepseek_v3
-from transformers.models.llama import modeling_llama
-from transformers.models.qwen3 import modeling_qwen3
-from transformers.models.qwen3_moe import modeling_qwen3_moe
 
 from reference.convert.config import tensors
 from reference.model import Transformer
 from twin.spec.model import LatentAttention, ModelSpec
 
-MODULES: tuple[ModuleType, ...] = (
-    modeling_deepseek_v3,
-    modeling_llama,
-    modeling_qwen3,
-    modeling_qwen3_moe,
-)
+MODELS = ("deepseek_v3", "llama", "qwen3", "qwen3_moe")
+"""Their models that these tests use."""
 
 LATENT: dict[str, Any] = {
     "name": "latent",
@@ -166,7 +149,8 @@ def double(patch: pytest.MonkeyPatch) -> None:
         return softmax(x, *args, dtype=x.dtype if dtype else None, **more)
 
     patch.setattr(functional, "softmax", wide)
-    for module in MODULES:
+    for name in MODELS:
+        module = import_module(f"transformers.models.{name}.modeling_{name}")
         patch.setattr(module, "torch", _Doubled())
 
 
@@ -184,6 +168,8 @@ def _biases(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _configured(spec: ModelSpec) -> tuple[type[Any], Any]:
+    import transformers as theirs  # noqa: PLC0415  few tests need it
+
     common = {
         "vocab_size": spec.vocab,
         "hidden_size": spec.hidden,
@@ -196,23 +182,25 @@ def _configured(spec: ModelSpec) -> tuple[type[Any], Any]:
     }
     attention = spec.attention
     if isinstance(attention, LatentAttention):
-        return DeepseekV3ForCausalLM, DeepseekV3Config(**common, **_latent(spec, attention))
+        return theirs.DeepseekV3ForCausalLM, theirs.DeepseekV3Config(
+            **common, **_latent(spec, attention)
+        )
     own: dict[str, Any] = {
         "num_attention_heads": attention.heads,
         "num_key_value_heads": attention.kv_heads,
         "head_dim": attention.head_dim,
     }
     if not attention.qk_norm:
-        return LlamaForCausalLM, LlamaConfig(**common, **own)
+        return theirs.LlamaForCausalLM, theirs.LlamaConfig(**common, **own)
     if spec.moe is None:
-        return Qwen3ForCausalLM, Qwen3Config(**common, **own)
+        return theirs.Qwen3ForCausalLM, theirs.Qwen3Config(**common, **own)
     own |= {
         "num_experts": spec.moe.experts,
         "num_experts_per_tok": spec.moe.top_k,
         "moe_intermediate_size": spec.moe.width,
         "norm_topk_prob": spec.moe.normalize_weights,
     }
-    return Qwen3MoeForCausalLM, Qwen3MoeConfig(**common, **own)
+    return theirs.Qwen3MoeForCausalLM, theirs.Qwen3MoeConfig(**common, **own)
 
 
 def _latent(spec: ModelSpec, attention: LatentAttention) -> dict[str, Any]:
