@@ -99,8 +99,15 @@ class ParallelSpec(Spec):
     sequence_copies: Flag = False
     """sequence_parallel as PyTorch's DTensor does it, batch before sequence: what is gathered is
     copied into order, and so is what is summed, before"""
+    overlap_grad_reduce: Flag = True
+    """zero 0 and 1: reduce gradients of a chunk as soon as its last backward pass has made them, by
+    bucket on a first stage of one chunk; false: behind all passes of the rank"""
     overlap_param_gather: Flag = False
-    """zero 1 and 2: gather new weights under the first forward passes"""
+    """zero 1 and 2: gather new weights under the first forward passes, by bucket on a first stage
+    of one chunk"""
+    bucket_size: Count | None = None
+    """parameters of a bucket, in whole layers; null: 40 million, or a million for each data rank if
+    that is more, as in Megatron-LM; PyTorch's DDP has 25 MB, DeepSpeed 500 million"""
     layers: tuple[Whole, ...] | None = None
     """layers per chunk, chunk-major; null: balanced by time"""
     order: RankOrder = AXES

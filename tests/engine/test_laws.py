@@ -128,10 +128,12 @@ def test_every_byte_sent_is_received(scenario: Scenario, ranks: Literal["folded"
 def test_a_faster_link_of_a_real_layout_never_makes_the_step_slower(
     tensor: int, times: float, link: str
 ) -> None:
-    """Two stages under 1F1B on two nodes: messages alone on the NICs, tensor ranks on NVLink."""
-    base = dense(2, 2, 1, tensor)
+    """Two stages under 1F1B on two nodes: messages alone on the NICs, tensor ranks on NVLink; no
+    gradient beside them."""
+    apart = "parallel.overlap_grad_reduce=false"
+    base = dense(2, 2, 1, tensor, apart)
     rate = getattr(base.cluster.node, link).bandwidth * times
-    faster = dense(2, 2, 1, tensor, f"cluster.node.{link}.bandwidth={rate:.0f}B/s")
+    faster = dense(2, 2, 1, tensor, apart, f"cluster.node.{link}.bandwidth={rate:.0f}B/s")
     slow, fast = (lower(plan(s)) for s in (base, faster))
     assert not play(unroll(slow, slow.microbatches), slow).shared
     assert simulate(fast).step_ns <= simulate(slow).step_ns

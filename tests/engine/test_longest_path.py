@@ -81,6 +81,7 @@ def each_step(program: Program, change: Callable[[Step], Step]) -> Program:
         receive=changed(program.receive),
         finish=tuple(changed(steps) for steps in program.finish),
         opening=tuple(changed(steps) for steps in program.opening),
+        ends={key: changed(template) for key, template in program.ends.items()},
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
-from twin.engine.closing import new_weights
+from twin.engine.buckets import new_weights
 from twin.optimizers.base import dense_weights
 from twin.planning import plan
 from twin.scenario import Scenario
@@ -80,6 +80,7 @@ def test_new_weights_of_layers_travel_in_fp8_with_one_scale_per_tensor(
         for layer in short.chunks[0].layers
         if layer.kind not in ("embedding", "head")
     )
-    found = [new_weights(one, one.chunks)["data"] for one in (whole, short)]
-    assert found[0] == 2 * dense_weights(short.chunks[0].weights)
+    (chunk,) = short.chunks
+    found = [new_weights(one, chunk.layers, chunk.weights)["data"] for one in (whole, short)]
+    assert found[0] == 2 * dense_weights(chunk.weights)
     assert found[0] - found[1] == (2 - bytes_each) * layers

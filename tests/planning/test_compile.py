@@ -172,6 +172,7 @@ CAVEATS: list[tuple[str, SECTION]] = [
     ("model-simplified", {"model": {"left_out": "windows"}}),
     ("idle-sequence-parallel", {"parallel": {"sequence_parallel": True}}),
     ("idle-overlap-param-gather", {"parallel": {"overlap_param_gather": True, "zero": 3}}),
+    ("idle-bucket-size", {"parallel": {"bucket_size": 10, "zero": 3}}),
     ("idle-overlap-tensor", {"parallel": {"overlap_tensor": "pieces"}}),
     ("idle-sequence-copies", {"parallel": {"sequence_copies": True}}),
     ("idle-dispatcher", {"model": {"moe": MOE}, "parallel": {"dispatcher": "deepep"}}),

@@ -6,11 +6,12 @@ for the one before, but for what runs beside a collective.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from twin.arch.kernels import ELEMENT
-from twin.arch.ops import CollectiveKind, Exchange, Layer
+from twin.arch.ops import CollectiveKind, Exchange, Layer, Weights
 from twin.engine.cost_model import NOTHING, CostModel, Kernels, nanoseconds
 from twin.engine.host import in_thread, with_host
 from twin.engine.program import (
@@ -38,6 +39,7 @@ _STREAM_OF: Final = {
 _NAMES: Final[dict[CollectiveKind, str]] = {
     "all_gather": "all_gather_weights",
     "reduce_scatter": "reduce_scatter_gradients",
+    "all_reduce": "all_reduce_gradients",
 }
 
 
@@ -140,16 +142,25 @@ class Builder:
         """Gather a layer's sharded parameters while the layer before it runs, so that two layers
         are whole at most. The first of a pass waits for its turn: an FSDP root's gathers wait for
         the kernels before it (torch, `_root_pre_forward`)."""
+        if self._gather(_bytes_of(layer.used, PARAMETER_BYTES), name, GATHER):
+            self.copy(self.costs.repacked(2.0 * PARAMETER_BYTES * layer.used.total))
+
+    def gather_bucket(self, sizes: Mapping[Group, float], name: str) -> None:
+        """Gather the new weights of a bucket of layers while the bucket before it runs."""
+        if self.ends:
+            self.end_layer()
+        self._gather(sizes, name, DATA)
+
+    def _gather(self, sizes: Mapping[Group, float], name: str, stream: int) -> tuple[int, ...]:
         if not self.ends:
             self.compute(name, NOTHING)
             self.close()
             self.ends.append(len(self.steps) - 1)
         self.close()
         after = (self.ends[max(0, len(self.ends) - 2)],)
-        gathers = self._over_replicas("all_gather", layer, GATHER, after)
+        gathers = self._over_replicas("all_gather", sizes, stream, after)
         self.tail = (*self.tail, *gathers)
-        if gathers:
-            self.copy(self.costs.repacked(2.0 * PARAMETER_BYTES * layer.used.total))
+        return gathers
 
     def end_layer(self) -> None:
         """The kernels of a gathered layer are all there."""
@@ -163,24 +174,28 @@ class Builder:
         width = ELEMENT + self.costs.gradient_bytes
         self.copy(self.costs.repacked(float(width * layer.learned.total)))
         self.close()
-        reducing = self._over_replicas("reduce_scatter", layer, DATA, self.tail)
+        sizes = _bytes_of(layer.learned, self.costs.gradient_bytes)
+        reducing = self._over_replicas("reduce_scatter", sizes, DATA, self.tail)
         self.tail, self.reducing = (*self.tail, *self.reducing), reducing
 
+    def reduce_bucket(self, sizes: Mapping[Group, float]) -> None:
+        """Reduce the gradients of a bucket of layers behind their kernels; no kernel waits."""
+        self.close()
+        kind = "reduce_scatter" if self.costs.zero else "all_reduce"
+        self._over_replicas(kind, sizes, DATA, self.tail)
+
     def _over_replicas(
-        self, kind: CollectiveKind, layer: Layer, stream: int, after: tuple[int, ...]
+        self,
+        kind: CollectiveKind,
+        sizes: Mapping[Group, float],
+        stream: int,
+        after: tuple[int, ...],
     ) -> tuple[int, ...]:
-        """A collective over the replicas of a layer's dense weights, and one over those of its
-        experts: of all weights that it uses, or of those that have gradients."""
-        used = layer.used if kind == "all_gather" else layer.learned
-        width = PARAMETER_BYTES if kind == "all_gather" else self.costs.gradient_bytes
-        sizes: dict[Group, int] = {
-            "data": dense_weights(used),
-            "expert_data": used.expert,
-        }
+        """A collective of so many bytes in each group."""
         found: list[int] = []
         for group, size in sizes.items():
             if size and self.costs.placements[group].size > 1:
-                flow, delay = self.costs.collective(kind, size * width, group)
+                flow, delay = self.costs.collective(kind, size, group)
                 sms = self.costs.calibration.collective_sms
                 issued = self.costs.host.exchange(_NAMES[kind]) * 1e9
                 step = Step(_NAMES[kind], stream, delay, after, flow, group, issued, sms=sms)
@@ -233,3 +248,8 @@ class Builder:
         if not host.ahead:
             return in_thread(tuple(self.steps), host.sync_ns)
         return with_host(tuple(self.steps), self.costs.alone, host.sync_ns)
+
+
+def _bytes_of(weights: Weights, width: int) -> dict[Group, float]:
+    """Bytes of dense weights, and of experts, by who has the same."""
+    return {"data": width * dense_weights(weights), "expert_data": width * weights.expert}

@@ -2,12 +2,13 @@
 weights.
 
 The step closes as ZeRO-1 does (Rajbhandari et al. 2020, section 5): gradients of a chunk are
-reduce-scattered over its replicas as soon as its last backward pass is done (weights that sequence
-parallelism feeds with slices of the sequence also over the tensor ranks), the gradient norm is
-agreed by all ranks, the optimizer updates its shard, and the new weights are all-gathered. From
-ZeRO-2 on the backward passes have reduced the gradients already; under ZeRO-3 the next forward
-gathers weights as it goes. With `overlap_param_gather` that all-gather opens the next step instead
-(`opening`).
+reduce-scattered over its replicas as soon as its last backward pass is done, or with
+`overlap_grad_reduce` off behind all passes (weights that sequence parallelism feeds with slices of
+the sequence also over the tensor ranks), the gradient norm is agreed by all ranks, the optimizer
+updates its shard, and the new weights are all-gathered. From ZeRO-2 on, and where a chunk has
+buckets (`twin.engine.buckets`), backward passes have reduced the gradients already; under ZeRO-3
+the next forward gathers weights as it goes. With `overlap_param_gather` that all-gather opens the
+next step instead (`opening`).
 
 What the host keeps of the states is updated bucket by bucket behind the rest
 (`twin.planning.offload`): copies in both directions, the update on the device, and that of the
@@ -25,12 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
-from twin.arch.recompute import TRANSFORMER
 from twin.collectives.base import Traffic
+from twin.engine.buckets import gathered, new_weights, reduced
 from twin.engine.cost_model import CostModel, nanoseconds
 from twin.engine.host import ISSUE, NAME
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, HOST, TO_HOST, Group, Step, Template
@@ -38,12 +39,9 @@ from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import Phase, Sent, Share, dense_weights, squares
 from twin.planning.compile import chunk_map_of
-from twin.planning.memory import PARAMETER_BYTES, shards
+from twin.planning.memory import shards
 from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan
-
-FP8_BYTES: Final = 1
-"""Bytes of a weight with one scale per tensor."""
 
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""
@@ -73,9 +71,9 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
     steps: list[Step] = []
     chunks: list[int] = []
     for chunk in plan.chunks:
-        if chunk.stage != stage:
+        if chunk.stage != stage or gathered(plan, chunk):
             continue
-        for group, size in new_weights(plan, (chunk,)).items():
+        for group, size in new_weights(plan, chunk.layers, chunk.weights).items():
             if size == 0 or costs.placements[group].size == 1:
                 continue
             flow, delay = costs.collective("all_gather", size, group)
@@ -83,20 +81,6 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
             steps.append(Step("all_gather_weights", DATA, delay, (), flow, group, sms=sms))
             chunks.append(chunk.index)
     return tuple(steps), tuple(chunks)
-
-
-def new_weights(plan: Plan, chunks: Iterable[Chunk]) -> dict[Group, float]:
-    """Bytes of new weights that ranks gather: of linear layers one byte each where they travel in
-    FP8; those of embedding and head stay in bf16."""
-    found: dict[Group, float] = {"data": 0.0, "expert_data": 0.0}
-    short = plan.scenario.train.gathers_fp8
-    width = FP8_BYTES if short else PARAMETER_BYTES
-    for chunk in chunks:
-        ends = (layer.weights for layer in chunk.layers if layer.kind not in TRANSFORMER)
-        plain = sum(map(dense_weights, ends)) if short else 0
-        found["data"] += width * dense_weights(chunk.weights) + (PARAMETER_BYTES - width) * plain
-        found["expert_data"] += width * chunk.weights.expert
-    return found
 
 
 def _in_order(plan: Plan, stage: int) -> list[Chunk]:
@@ -121,11 +105,14 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
     closing = _Closing(plan, costs)
     zero = plan.scenario.parallel.zero
     total = sum((chunk.weights for chunk in chunks), Weights())
+    layers = [layer for chunk in chunks for layer in chunk.layers]
     width = plan.scenario.train.gradient_bytes
-    if zero < 2:
+    if zero < 2 and not any(reduced(plan, chunk) for chunk in chunks):
         kind: CollectiveKind = "reduce_scatter" if zero else "all_reduce"
+        early = plan.scenario.parallel.overlap_grad_reduce
         for place, chunk in reversed(list(enumerate(chunks))):
-            closing.collectives(f"{kind}_gradients", kind, chunk.weights, width, place)
+            after = place if early else None
+            closing.collectives(f"{kind}_gradients", kind, chunk.weights, width, after)
     else:
         closing.wait()
     held, _ = shards(plan.scenario, plan.mesh, 2)
@@ -137,9 +124,8 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
         closing.embedding(held)
     closing.update(share_of(plan.scenario, plan.mesh, chunks))
     if zero in (1, 2) and not plan.scenario.parallel.overlap_param_gather:
-        for group, size in new_weights(plan, chunks).items():
+        for group, size in new_weights(plan, layers, total).items():
             closing.add("all_gather_weights", "all_gather", size, group)
-    layers = [layer for chunk in chunks for layer in chunk.layers]
     closing.loads(layers)
     closing.host(layers)
     return tuple(closing.steps), tuple(closing.ready)

@@ -146,7 +146,7 @@ class Contentions:
     def of(self, passes: Passes, streams: tuple[int, ...], chunks: tuple[int, int]) -> Contention:
         """A turn that sends its results on these streams, and copies the activations of one chunk
         out and of another back; chunks that do the same share theirs."""
-        templates = [self.program.passes[one] for one in passes]
+        templates = [self.program.template(*one) for one in passes]
         offload = self.program.offload
         sizes = tuple(
             None if chunk == NOWHERE or offload is None else offload.bytes[chunk]

@@ -16,6 +16,7 @@ from twin.engine.link_map import Flow
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
+    DATA,
     FROM_HOST,
     HOST,
     SEND_FORWARD,
@@ -30,7 +31,7 @@ from twin.engine.program import (
     send_stream,
 )
 from twin.planning.offload import offloaded
-from twin.schedules.base import Action, Pass
+from twin.schedules.base import Action, Pass, ends_of
 
 Offsets = tuple[int, ...]
 Sent = tuple[float, tuple[int, ...], tuple[float, ...]]
@@ -168,8 +169,8 @@ class _Unroller:
         self.program = program
         self.microbatches = microbatches
         self.graph = Graph()
-        made = {id(template): _Columns.of(template) for template in program.passes.values()}
-        self.columns = {key: made[id(template)] for key, template in program.passes.items()}
+        templates = (*program.passes.values(), *program.ends.values())
+        self.columns = {id(template): _Columns.of(template) for template in templates}
         # All columns are kept: flows are looked up by their identity.
         self.opening = [_Columns.of(template) for template in program.opening]
         self.finish = [_Columns.of(template) for template in program.finish]
@@ -196,8 +197,10 @@ class _Unroller:
         """By sender and receiver."""
         self.moves: dict[tuple[int, int, int], tuple[Sent, ...]] = {}
         """Of copies to and from the host, by stream, role and chunk."""
-        self.turns: dict[tuple[tuple[Pass, int], ...], _Turn] = {}
+        self.turns: dict[tuple[tuple[Pass, int, bool], ...], _Turn] = {}
         """Passes and pairs by what they run."""
+        self.ends: frozenset[Action] = frozenset()
+        """First forwards and last backwards of the role at hand, where they differ."""
 
     def run(self) -> Graph:
         program = self.program
@@ -216,6 +219,7 @@ class _Unroller:
     def _role(self, index: int, role: Role, order: Sequence[Action]) -> None:
         """Append all that one role does."""
         opened, released = self._open(index, role), dict[int, int]()
+        self.ends = ends_of(order) if self.program.ends else frozenset()
         copies = _Copies(self, index, role, order)
         marks: list[int] = []
         actions = iter(order)
@@ -257,9 +261,7 @@ class _Unroller:
             # The host is at most a pass ahead.
             graph.edge(self.begun[index], base + turn.columns.issue)
         self.begun[index] = base + min(begins[0] for begins in turn.roots)
-        if len(both) > 1:
-            graph.chunk[base:] = [both[lane].chunk for lane in turn.lanes]
-            graph.microbatch[base:] = [both[lane].microbatch for lane in turn.lanes]
+        self._name(base, both, turn.lanes)
         ends: list[int] = []
         for action, gather, before, begins, end in zip(
             both, gathers, held, turn.roots, turn.ends, strict=True
@@ -276,15 +278,27 @@ class _Unroller:
             self._send(index, role, action, base + result)
         return ends
 
+    def _name(self, base: int, both: tuple[Action, ...], lanes: tuple[int, ...]) -> None:
+        """Note whose operations the last ones are: buckets belong to no micro-batch."""
+        graph = self.graph
+        if len(both) > 1:
+            graph.chunk[base:] = [both[lane].chunk for lane in lanes]
+            graph.microbatch[base:] = [both[lane].microbatch for lane in lanes]
+        if any(one in self.ends and (one.kind, one.chunk) in self.program.ends for one in both):
+            for place in range(base, len(graph.role)):
+                if graph.stream[place] == DATA:
+                    graph.microbatch[place] = -1
+
     def _turn(self, both: tuple[Action, ...]) -> _Turn:
         """The columns of a pass or a pair."""
-        key: tuple[tuple[Pass, int], ...] = tuple([(one.kind, one.chunk) for one in both])
+        key: tuple[tuple[Pass, int, bool], ...]
+        key = tuple([(one.kind, one.chunk, one in self.ends) for one in both])
         if key in self.turns:
             return self.turns[key]
         program = self.program
-        templates = [program.passes[one] for one in key]
+        templates = [program.template(*one) for one in key]
         if len(both) == 1:
-            made = _Turn.of(self.columns[key[0]], (0,) * len(templates[0]))
+            made = _Turn.of(self.columns[id(templates[0])], (0,) * len(templates[0]))
         else:
             pair = paired(
                 templates[0],

@@ -231,7 +231,7 @@ class _Walk:
         """What passes wait for: their messages, copies between device and host, and weights."""
         copied = (BEGINNING, BEGINNING) if stage.copying is None else stage.copying.begin(stage)
         found: list[Record] = []
-        for (kind, chunk), arrival in zip(kinds, arrivals, strict=True):
+        for (kind, chunk, _), arrival in zip(kinds, arrivals, strict=True):
             last = arrival
             if kind != "W":
                 copy = copied[kind != "F"]
@@ -316,12 +316,12 @@ class _Walk:
         """Add what a role's own ports carry."""
         program, role = self.program, stage.role
         for place, count in Counter(turn[0] for turn in stage.order).items():
-            load.add(load.wiring.flows(self.shapes[place].sends, role), count * scale)
+            steady: Passes = tuple((*one[:2], False) for one in self.turns.passes[place])
+            load.add(load.wiring.flows(self.known.of(steady).sends, role), count * scale)
         if self.receive is not None:
             taken = sum(lane[0] != NOWHERE for turn in stage.order for lane in turn[2])
             load.add(load.wiring.flows(self.receive.sends, role), taken * scale)
-        opening = program.opening[role] if program.opening else ()
-        once = (step.traffic for step in (*opening, *program.finish[role]) if step.traffic)
+        once = (step.traffic for step in program.once(role) if step.traffic)
         load.add(load.wiring.flows(sum(once, Traffic()), role), 1.0)
 
     def _sent(self, stage: Stage, load: Load, scale: float) -> None:

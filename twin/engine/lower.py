@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from twin.engine.buckets import gathered, reduced
 from twin.engine.closing import finishes, opening
 from twin.engine.cost_model import CostModel, nanoseconds, rates
 from twin.engine.link_map import wire
@@ -58,6 +59,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         beside=OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention),
         opening=tuple(steps for steps, _ in opens) if any(steps for steps, _ in opens) else (),
         opens=tuple(chunks for _, chunks in opens),
+        ends=_ends(plan, costs),
     )
 
 
@@ -89,6 +91,23 @@ def _passes(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
                 "W": weight_pass(chunk.layers, costs),
             }
         found |= {(kind, chunk.index): template for kind, template in made[key].items()}
+    return found
+
+
+def _ends(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
+    """The first forward and the last backward of the chunk that has buckets."""
+    chunk = next(one for one in plan.chunks if one.stage == 0)
+    layers, recompute = chunk.layers, plan.scenario.memory.recompute
+    found: dict[tuple[Pass, int], Template] = {}
+    if weights := gathered(plan, chunk):
+        found["F", chunk.index] = forward_pass(layers, costs, weights)
+    if gradients := reduced(plan, chunk):
+        parallel = plan.scenario.parallel
+        order = parallel.schedule.order(parallel.pipeline, 1, plan.microbatches)[chunk.stage]
+        if any(action.kind == "W" for action in order):
+            found["W", chunk.index] = weight_pass(layers, costs, gradients)
+        else:
+            found["B", chunk.index] = backward_pass(layers, costs, recompute, gradients)
     return found
 
 

@@ -13,13 +13,14 @@ from typing import Final, TypeAlias
 
 from twin.engine.program import send_stream
 from twin.planning.offload import offloaded
-from twin.schedules.base import Action, ChunkMap, Pass, Schedule
+from twin.schedules.base import Action, ChunkMap, Pass, Schedule, ends_of
 
 NOWHERE: Final = -1
 """No result, or no message."""
 
-Passes: TypeAlias = tuple[tuple[Pass, int], ...]
-"""A pass and its chunk, or the two of a pair."""
+Passes: TypeAlias = tuple[tuple[Pass, int, bool], ...]
+"""A pass, its chunk, and whether it is the chunk's first forward or last backward; or the two of a
+pair."""
 Lane: TypeAlias = tuple[int, int, int, int]
 """Of one pass: the result that it takes and the one that it gives, by the number of the pass that
 takes it; the stream of the message that carries it; and the chunk, if this is its last backward."""
@@ -121,15 +122,18 @@ def turns(schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: 
     wirer = _Wirer(schedule.chunk_map(stages, chunks_per_stage), stages, microbatches)
     orders = schedule.order(stages, chunks_per_stage, microbatches)
     wired = tuple(tuple(wirer.turns(order)) for order in orders)
-    sends = tuple(sum(wirer.wires[one][2] != NOWHERE for one in passes) for passes in wirer.passes)
+    sends = tuple(
+        sum(wirer.wires[kind, chunk][2] != NOWHERE for kind, chunk, _ in passes)
+        for passes in wirer.passes
+    )
     return Turns(tuple(wirer.passes), sends, wired, wirer.results)
 
 
 class _Wirer:
     def __init__(self, chunks: ChunkMap, stages: int, microbatches: int) -> None:
         self.passes: dict[Passes, int] = {}
-        self.last: dict[int, Action] = {}
-        """The last backward of each chunk on the stage at hand."""
+        self.ends: frozenset[Action] = frozenset()
+        """The first forward and the last backward of each chunk on the stage at hand."""
         self.microbatches = microbatches
         size = len(chunks.stage_of)
         self.results = 2 * size * microbatches
@@ -157,13 +161,13 @@ class _Wirer:
         """One stage's actions, a pair being one turn."""
         found: list[Turn] = []
         forward: Action | None = None
-        self.last = {one.chunk: one for one in order if one.kind in ("B", "W")}
+        self.ends = ends_of(order)
         for action in order:
             if action.paired:
                 forward = action
                 continue
             both = (action,) if forward is None else (forward, action)
-            named: Passes = tuple((one.kind, one.chunk) for one in both)
+            named: Passes = tuple((one.kind, one.chunk, one in self.ends) for one in both)
             place = self.passes.setdefault(named, len(self.passes))
             found.append((place, both[0].microbatch, tuple(self._lane(one) for one in both)))
             forward = None
@@ -176,5 +180,5 @@ class _Wirer:
             takes if takes == NOWHERE else takes + number,
             gives if gives == NOWHERE else gives + number,
             stream,
-            action.chunk if self.last.get(action.chunk) is action else NOWHERE,
+            action.chunk if action.kind != "F" and action in self.ends else NOWHERE,
         )

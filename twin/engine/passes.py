@@ -18,6 +18,7 @@ from functools import partial
 from twin.arch.ops import Exchange, Layer, Op, Work
 from twin.arch.recompute import again, checkpointed
 from twin.engine import layer_cache
+from twin.engine.buckets import NO_BUCKETS, Buckets
 from twin.engine.builder import Builder
 from twin.engine.cost_model import CostModel, Kernels
 from twin.engine.program import Template
@@ -35,10 +36,14 @@ from twin.engine.tensor_overlap import (
 )
 
 
-def forward_pass(layers: Iterable[Layer], costs: CostModel) -> Template:
-    """Forward of one micro-batch through a chunk."""
+def forward_pass(
+    layers: Iterable[Layer], costs: CostModel, gathered: Buckets = NO_BUCKETS
+) -> Template:
+    """Forward of one micro-batch through a chunk, which gathers the new weights of buckets."""
     builder = Builder(costs)
-    for layer in layers:
+    for place, layer in enumerate(layers):
+        if place in gathered:
+            builder.gather_bucket(gathered[place], "forward")
         add = partial(_forward_layer, layer, builder)
         layer_cache.add(layer, "forward", builder, add)
     return builder.done()
@@ -50,11 +55,14 @@ def _forward_layer(layer: Layer, builder: Builder) -> None:
 
 
 def backward_pass(
-    layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...]
+    layers: Iterable[Layer],
+    costs: CostModel,
+    recompute: tuple[str, ...],
+    reduced: Buckets = NO_BUCKETS,
 ) -> Template:
     """Whole backward of one micro-batch through a chunk, with what the memory policy computes
-    again."""
-    return _reversed(layers, costs, recompute, "backward")
+    again; it reduces the gradients of buckets."""
+    return _reversed(layers, costs, recompute, "backward", reduced)
 
 
 def input_pass(layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...]) -> Template:
@@ -62,13 +70,17 @@ def input_pass(layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, 
     return _reversed(layers, costs, recompute, "backward_input")
 
 
-def weight_pass(layers: Iterable[Layer], costs: CostModel) -> Template:
+def weight_pass(
+    layers: Iterable[Layer], costs: CostModel, reduced: Buckets = NO_BUCKETS
+) -> Template:
     """Gradients of a chunk's weights, put off after `input_pass`, with the gathers that only they
-    need."""
+    need; it reduces the gradients of buckets."""
     builder = Builder(costs, kernels_of="backward_weight")
-    for layer in reversed(tuple(layers)):
+    for place, layer in reversed([*enumerate(layers)]):
         add = partial(_weights_of_layer, layer, builder)
         layer_cache.add(layer, "backward_weight", builder, add)
+        if place in reduced:
+            builder.reduce_bucket(reduced[place])
     return builder.done()
 
 
@@ -120,12 +132,18 @@ def _copies(
 
 
 def _reversed(
-    layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...], name: str
+    layers: Iterable[Layer],
+    costs: CostModel,
+    recompute: tuple[str, ...],
+    name: str,
+    reduced: Buckets = NO_BUCKETS,
 ) -> Template:
     builder = Builder(costs, kernels_of=name)
-    for layer in reversed(tuple(layers)):
+    for place, layer in reversed([*enumerate(layers)]):
         add = partial(_reversed_layer, layer, builder, recompute, name)
         layer_cache.add(layer, (name, recompute), builder, add)
+        if place in reduced:
+            builder.reduce_bucket(reduced[place])
     return builder.done()
 
 

@@ -150,7 +150,7 @@ class Crowded:
         needed = stage.copies[stage.place][3] if stage.copies else None
         back = None if needed is None else role.back.pop(needed)
         for one, lane, arrival in zip(passes, lanes, arrivals, strict=True):
-            waits = [arrival, stage.weights(*one)]
+            waits = [arrival, stage.weights(*one[:2])]
             if self.receive is not None and lane[0] != NOWHERE:
                 waits[0] = stage.gather(self.receive, arrival)
             copy = role.out[0] if one[0] == "F" else None if one[0] == "W" else back

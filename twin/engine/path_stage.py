@@ -295,7 +295,7 @@ class Stage:
 
     def fall(self, outcome: Outcome, at: int, kinds: Passes) -> None:
         """Take over what a template leaves that started at `at`."""
-        if self.ramp[0] is None and any(kind != "F" for kind, _ in kinds):
+        if self.ramp[0] is None and any(kind != "F" for kind, *_ in kinds):
             self.ramp[0] = tuple(self.spent)
         for category, ns in outcome.spent:
             self.spent[category] += ns

@@ -10,7 +10,7 @@ are one step (a segment). `twin.engine.graph` unrolls a Program into single oper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
@@ -243,6 +243,25 @@ class Program:
     """Per stage: weights that the last step's update has left to gather."""
     opens: tuple[tuple[int, ...], ...] = ()
     """Per stage and step of `opening`: the chunk whose first forward waits for it."""
+    ends: Mapping[tuple[Pass, int], Template] = field(
+        default_factory=dict[tuple[Pass, int], Template]
+    )
+    """Of chunks that gather new weights or reduce gradients by bucket: the first forward and the
+    last backward, with these collectives on the stream `data`."""
+
+    def template(self, kind: Pass, chunk: int, end: bool) -> Template:
+        """The template of a pass; `end`: the chunk's first forward or last backward."""
+        key = kind, chunk
+        return self.ends[key] if end and key in self.ends else self.passes[key]
+
+    def once(self, stage: int) -> Template:
+        """What a role of a stage sends once in a step: what opens and closes it, and its
+        buckets."""
+        stage_of = self.chunk_map.stage_of
+        own = (steps for (_, chunk), steps in self.ends.items() if stage_of[chunk] == stage)
+        by_bucket = (step for steps in own for step in steps if step.stream == DATA)
+        opening = self.opening[stage] if self.opening else ()
+        return (*opening, *by_bucket, *self.finish[stage])
 
     @property
     def capacity(self) -> Mapping[str, float]:

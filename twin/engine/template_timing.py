@@ -345,7 +345,7 @@ class TemplateTimings:
         """The shape of a pass or a pair, beside so many messages, the copies of one chunk's
         activations to the host and those of another's back, and a reduction; chunks that do the
         same share theirs."""
-        templates, others = [self.program.passes[one] for one in passes], self._others(beside)
+        templates, others = [self.program.template(*one) for one in passes], self._others(beside)
         if reduction is not None:
             others.append(replace(reduction, after=()))
         same = *map(id, templates), *((one.stream, one.traffic) for one in others)

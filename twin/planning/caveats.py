@@ -161,6 +161,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *idle_sequence_parallel(scenario),
         *idle_reshard(scenario),
         *idle_gather(scenario),
+        *idle_buckets(scenario),
         *idle_pieces(scenario),
         *idle_copies(scenario),
         *idle_dispatcher(scenario),
@@ -379,6 +380,18 @@ def idle_gather(scenario: Scenario) -> list[Warning]:
         return []
     why = "no weights are gathered" if parallel.zero == 0 else "weights are gathered in every pass"
     return [_warning("idle-overlap-param-gather", zero=parallel.zero, why=why)]
+
+
+def idle_buckets(scenario: Scenario) -> list[Warning]:
+    """Only a first stage of one chunk has buckets."""
+    parallel = scenario.parallel
+    reduces = parallel.overlap_grad_reduce and parallel.zero < 2
+    gathers = parallel.overlap_param_gather and parallel.zero in (1, 2)
+    chunks = parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).stage_of
+    one = chunks.count(0) == 1
+    if parallel.bucket_size is None or (one and (reduces or gathers)):
+        return []
+    return [_warning("idle-bucket-size")]
 
 
 def idle_pieces(scenario: Scenario) -> list[Warning]:

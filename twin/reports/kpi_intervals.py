@@ -11,7 +11,8 @@ several causes cancel in the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import exp
+from dataclasses import replace
+from math import exp, log
 from typing import Final
 
 from twin.planning.types import Plan, Warning
@@ -58,7 +59,9 @@ def intervals(
         correction = Correction(seconds, factor, seconds * factor, *evidence, at.regime)
     step = step.physics if step is not None and physics else step
     if step is not None and tuned is not None and seconds:
-        step = tuned.held(step, seconds, residuals, physics=physics)
+        other = reach(tuned.at, "step_seconds", residuals)
+        moved = 0.0 if other is None or physics else other.centre
+        step = replace(step, other=log(tuned.seconds / seconds) + moved)
     spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
     return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
 

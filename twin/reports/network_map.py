@@ -431,8 +431,7 @@ def steps_by_name(program: Program) -> dict[tuple[int, str], tuple[Step, ...]]:
     templates = [
         *program.passes.values(),
         program.receive,
-        *program.opening,
-        *program.finish,
+        *map(program.once, range(program.stages)),
     ]
     found: dict[tuple[int, str], list[Step]] = {}
     for step in (step for template in templates for step in template if step.traffic):

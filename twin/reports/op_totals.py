@@ -164,7 +164,7 @@ def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
     passes: Counter[tuple[Pass, int]] = Counter()
     messages = gathers = 0
     for place, _, lanes in (turn for stage in known.stages for turn in stage):
-        passes.update(known.passes[place])
+        passes.update(one[:2] for one in known.passes[place])
         messages += sum(lane[2] != NOWHERE for lane in lanes)
         gathers += sum(lane[0] != NOWHERE for lane in lanes)
     for one, count in passes.items():
@@ -173,8 +173,8 @@ def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
         yield from ((step, gathers * scale) for step in program.receive)
     yield message_step(program), messages * scale
     yield from ((step, times * scale) for step, times in _copies(program, trace))
-    for steps in (*program.opening, *program.finish):
-        yield from ((step, 1.0) for step in steps)
+    for stage in range(program.stages):
+        yield from ((step, 1.0) for step in program.once(stage))
 
 
 def _copies(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:

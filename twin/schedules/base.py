@@ -12,7 +12,7 @@ A new schedule is one new module in this package, with one final subclass of `Sc
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -37,6 +37,18 @@ class Action:
     chunk: int
     microbatch: int
     paired: bool = False
+
+
+def ends_of(order: Iterable[Action]) -> frozenset[Action]:
+    """The first forward and the last backward (`B` or `W`) of each chunk in a stage's order."""
+    first: dict[int, Action] = {}
+    last: dict[int, Action] = {}
+    for action in order:
+        if action.kind == "F":
+            first.setdefault(action.chunk, action)
+        elif action.kind != "I":
+            last[action.chunk] = action
+    return frozenset((*first.values(), *last.values()))
 
 
 class Obstacle(NamedTuple):

@@ -190,7 +190,9 @@ PARALLEL: dict[str, list[Any]] = {
     "sequence_parallel": [True, False],
     "dispatcher": ["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded"],
     "overlap_shared_experts": [True, False],
+    "overlap_grad_reduce": [True, False],
     "overlap_param_gather": [True, False],
+    "bucket_size": [None, 1_000_000],
     "overlap_tensor": ["none", "bulk", "pieces"],
     "reshard_after_forward": [True, False],
 }
@@ -273,7 +275,6 @@ def test_whatever_the_layout_what_differs_is_what_is_warned_of(found: Plan) -> N
     [
         (["parallel.tensor=2", "parallel.sequence_parallel=false"], "no --sequence-parallel"),
         (["train.optimizer=muon", "parallel.zero=2"], "Muon with FSDP"),
-        (["parallel.overlap_param_gather=true"], "--overlap-grad-reduce"),
         (["memory.recompute=[norms]"], "norms of queries and keys are kept"),
     ],
 )

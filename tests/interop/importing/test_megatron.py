@@ -230,7 +230,6 @@ def small(*more: str) -> Launch:
         ("--frobnicate 3", "`--frobnicate 3` is unknown here"),
         ("--num-layer 3", "did you mean `--num-layers`?"),
         ("--window-size (128,64)", "attention is counted over all tokens before here"),
-        ("--overlap-grad-reduce", "behind the last backward pass"),
         ("--moe-expert-capacity-factor 1.0", "no token is dropped"),
         ("--recompute-granularity selective --recompute-modules mlp", "Recomputing `mlp` whole"),
         ("--recompute-granularity full --recompute-method block", "every layer keeps its input"),

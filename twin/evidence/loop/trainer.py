@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twin import units
+from twin.engine.buckets import reduced
 from twin.errors import Problem, UsageError
 from twin.planning.types import Plan
 from twin.spec.cluster import ClusterSpec
@@ -119,6 +120,16 @@ def problems(plan: Plan) -> list[Problem]:
     return [Problem("TW371", *one) for one in _differences(plan)]
 
 
+def _beside_passes(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Collectives of the optimizer that would run beside passes."""
+    if reduced(plan, plan.chunks[0]):
+        message = "the reference reduces all gradients of a chunk at once"
+        yield "parallel.bucket_size", message, "parallel.overlap_grad_reduce: false"
+    if plan.scenario.parallel.overlap_param_gather:
+        message = "the reference gathers weights when they are new"
+        yield "parallel.overlap_param_gather", message, "parallel.overlap_param_gather: false"
+
+
 def _differences(plan: Plan) -> Iterator[tuple[str, str, str]]:
     scenario = plan.scenario
     parallel, train = scenario.parallel, scenario.train
@@ -135,9 +146,7 @@ def _differences(plan: Plan) -> Iterator[tuple[str, str, str]]:
         )
     if parallel.dispatcher != "alltoall":
         yield "parallel.dispatcher", "the reference's all-to-all is plain", "alltoall"
-    if parallel.overlap_param_gather:
-        message = "the reference gathers weights when they are new"
-        yield "parallel.overlap_param_gather", message, "parallel.overlap_param_gather: false"
+    yield from _beside_passes(plan)
     if train.precision != "bf16" or train.attention_kernel != "flash":
         yield "train", "the reference computes in bf16 with a fused attention kernel", ""
     if train.routing.kind != "balanced":

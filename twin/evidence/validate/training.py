@@ -242,9 +242,7 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     }
     if layout.get("sharding") == _GATHERS:
         found["reshard_after_forward"] = False
-    beside = _gathers_beside(row)
-    if beside is not None:
-        found["overlap_param_gather"] = beside
+    found |= _optimizer_beside(row)
     found |= _in_groups(row, found["zero"], assumed)
     if experts:
         if "ep" in layout:
@@ -325,15 +323,28 @@ def _zero(row: PublishedRow, stack: Stack) -> int:
     return stack.zero
 
 
-_BESIDE: Final = re.compile(r"overlap[-_ ]param[-_ ]gather|overlapped ?distributed ?optimizer")
-_APART: Final = re.compile(r"optimizer are not overlapped|overlap_(?:sync_)?param\w* ?= ?false")
+_OPTIMIZER: Final = r"overlapped ?distributed ?optimizer"
+_BESIDE: Final = {
+    "overlap_grad_reduce": re.compile(rf"overlap[-_ ]grad[-_ ]reduce|{_OPTIMIZER}"),
+    "overlap_param_gather": re.compile(rf"overlap[-_ ]param[-_ ]gather|{_OPTIMIZER}"),
+}
+_APART: Final = {
+    "overlap_grad_reduce": re.compile(
+        r"optimizer are not overlapped|overlap_sync_grad ?= ?false|deepspeed 3d"
+    ),
+    "overlap_param_gather": re.compile(
+        r"optimizer are not overlapped|overlap_(?:sync_)?param\w* ?= ?false"
+    ),
+}
 
 
-def _gathers_beside(row: PublishedRow) -> bool | None:
-    """Whether new weights are gathered beside the first forward passes; None where no words say."""
-    if _APART.search(row.words):
-        return False
-    return True if _BESIDE.search(row.words) else None
+def _optimizer_beside(row: PublishedRow) -> Tree:
+    """Whether gradients are reduced beside backward passes, and new weights gathered beside the
+    first forwards, where words say so. DeepSpeed's pipelines reduce behind all passes
+    (`PipelineEngine._exec_reduce_grads`)."""
+    beside = {name: True for name, words in _BESIDE.items() if words.search(row.words)}
+    apart = {name: False for name, words in _APART.items() if words.search(row.words)}
+    return beside | apart
 
 
 _HYBRID: Final = re.compile(r"\bhsdp\b|hybrid[-_ ]shard|\bdp_replicate\b")

@@ -228,6 +228,7 @@ def _sharding(scenario: Scenario) -> Options:
     fsdp, sharded = scenario.memory.fully_shard, parallel.zero > 1
     megatron = sharded and not fsdp
     gathers = parallel.overlap_param_gather and parallel.zero in (1, 2)
+    reduces = parallel.overlap_grad_reduce or gathers
     return {
         "use-torch-fsdp2": fsdp,
         "torch-fsdp2-no-reshard-after-forward": fsdp and not parallel.reshard_after_forward,
@@ -237,9 +238,10 @@ def _sharding(scenario: Scenario) -> Options:
         ),
         "ckpt-format": "fsdp_dtensor" if megatron else None,
         "use-distributed-optimizer": parallel.zero == 1 and not fsdp,
-        # Megatron-LM takes the one only with the other.
-        "overlap-grad-reduce": gathers,
+        # Megatron-LM gathers so only where it reduces so.
+        "overlap-grad-reduce": reduces,
         "overlap-param-gather": gathers,
+        "ddp-bucket-size": parallel.bucket_size,
     }
 
 
