@@ -54,7 +54,6 @@ def test_software_that_is_written_stays(file: Path, name: str) -> None:
     found = load(file, [f"software={name}"])
     assert named(found) == (None if name == "null" else name)
     assert not found.software_assumed
-    assert under_tuned(found) is None
 
 
 def test_the_typical_stack_is_that_of_the_catalog_and_resolves_to_itself(

@@ -47,10 +47,10 @@ def _value(tree: Branch, path: KeyPath, default: Any) -> Any:
 
 
 def under_tuned(scenario: Scenario) -> Scenario | None:
-    """The scenario under the tuned counterpart of its stack; None where the stack was chosen. It
-    brings its calibration of the GPU unless the scenario has one of its own."""
+    """The scenario under the tuned counterpart of its stack; None of a stack that is no typical
+    one. It brings its calibration of the GPU unless the scenario has one of its own."""
     assumed, gpu = scenario.software, scenario.cluster.node.gpu.name
-    if assumed is None or not scenario.software_assumed:
+    if assumed is None or assumed.name not in TUNED:
         return None
     tuned = load_part("software", TUNED[assumed.name]).spec
     changed: dict[str, Any] = {SOFTWARE: tuned}

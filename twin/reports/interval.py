@@ -17,8 +17,13 @@ source can move (Huber 1964). Every source is predicted by the others (equation 
 An interval reaches as far as the standard deviation of the prediction times the quantile of those
 misses in their own standard deviations (Lei et al. 2018, JASA 113:1094), where every source weighs
 the same. Of n sources the quantile is that of 80 % (1 + 1 / n), because the run itself is one more
-source (Vovk et al. 2005). It breaks for software and hardware unlike all that was published; where
-no published GPU comes within a factor of four in speed, there is no interval.
+source (Vovk et al. 2005).
+
+A second set of residuals is of the same steps as a stranger would simulate them: the stacks that
+were written for their sources leave, and the run's own words or its layout choose. It tells of runs
+whose software nobody named, so that their intervals hold the doubt about it. All of it breaks for
+software and hardware unlike all that was published; where no published GPU comes within a factor of
+four in speed, there is no interval.
 """
 
 from __future__ import annotations
@@ -92,6 +97,8 @@ class Circumstances:
     host: float
     exchange: float
     memory: float
+    assumed: bool = False
+    """Whether nobody named the software, so that words or the layout chose it."""
 
     @property
     def regime(self) -> Regime:
@@ -145,14 +152,24 @@ def project(title: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All residuals."""
+    """All residuals; and those of the same steps with the stack that their words suggest."""
 
     residuals: tuple[Residual, ...] = ()
+    by_words: tuple[Residual, ...] = ()
 
     def without(self, source: str) -> Known:
         """All but those of a source, whatever its table or release."""
         own = project(source)
-        return Known(tuple(one for one in self.residuals if one.source != own))
+        return Known(*(tuple(r for r in had if r.source != own) for had in self._sets))
+
+    def of(self, metric: str, *, assumed: bool) -> tuple[Residual, ...]:
+        """Those of a metric; of an assumed stack, where there are such."""
+        told, by_words = (tuple(r for r in had if r.metric == metric) for had in self._sets)
+        return by_words if assumed and by_words else told
+
+    @property
+    def _sets(self) -> tuple[tuple[Residual, ...], tuple[Residual, ...]]:
+        return self.residuals, self.by_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +249,7 @@ def circumstances(plan: Plan, breakdown_ns: Mapping[str, int]) -> Circumstances:
         host=round(share.get("host", 0.0), 4),
         exchange=round(sum(share.get(cause, 0.0) for cause in COMMUNICATION), 4),
         memory=round(share.get("optimizer", 0.0) + kernels * memory_share(plan), 4),
+        assumed=scenario.software_assumed,
     )
 
 
@@ -280,8 +298,8 @@ class _Fit:
 
 
 @lru_cache(64)
-def _fit(known: Known, metric: str) -> _Fit | None:
-    own = [one for one in known.residuals if one.metric == metric]
+def _fit(known: Known, metric: str, assumed: bool) -> _Fit | None:
+    own = known.of(metric, assumed=assumed)
     few = len({one.family for one in own}) < FEWEST
     return None if few else _Fit(own, metric)
 
@@ -312,7 +330,7 @@ def _covariance(ones: Sequence[_Family], others: Sequence[_Family], source: floa
 
 def reach(at: Circumstances, metric: str, known: Known) -> Reach | None:
     """Where a measured value lies; None where nothing is known that is like it."""
-    fit = _fit(known, metric)
+    fit = _fit(known, metric, at.assumed)
     if fit is None or all(_factor(at, one.at) > UNLIKE for one in fit.families):
         return None
     alike = sum(one.at.experts == at.experts and _factor(at, one.at) < AKIN for one in fit.families)
@@ -343,21 +361,22 @@ def shipped() -> Known:
 def read(file: Path) -> Known:
     """Residuals from a file that `twin validate --residuals` wrote."""
     said = json.loads(file.read_text(encoding="utf-8"))
-    return Known(
-        tuple(
-            Residual(
-                one["id"],
-                one["family"],
-                one["metric"],
-                one["fitted"],
-                one["residual"],
-                one["measured"],
-                one["flop"],
-                _at(one),
-                one.get("left_out"),
-            )
-            for one in said["residuals"]
+    found = [
+        Residual(
+            one["id"],
+            one["family"],
+            one["metric"],
+            one["fitted"],
+            one["residual"],
+            one["measured"],
+            one["flop"],
+            _at(one),
+            one.get("left_out"),
         )
+        for one in said["residuals"]
+    ]
+    return Known(
+        *(tuple(one for one in found if one.at.assumed is assumed) for assumed in (False, True))
     )
 
 

@@ -11,8 +11,7 @@ several causes cancel in the step.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from math import exp, log
+from math import exp
 from typing import Final
 
 from twin.planning.types import Plan, Warning
@@ -59,9 +58,7 @@ def intervals(
         correction = Correction(seconds, factor, seconds * factor, *evidence, at.regime)
     step = step.physics if step is not None and physics else step
     if step is not None and tuned is not None and seconds:
-        other = reach(tuned.at, "step_seconds", residuals)
-        moved = 0.0 if other is None or physics else other.centre
-        step = replace(step, other=log(tuned.seconds / seconds) + moved)
+        step = tuned.held(step, seconds, residuals, physics=physics)
     spans = {kpi.key: _interval(kpi.key, figures, step, peak) for kpi in KPIS}
     return spans, correction, tuple(_warnings(at, spans, figures, (step, peak)))
 

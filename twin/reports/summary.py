@@ -43,7 +43,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
     breakdown_ns = mean(trace.breakdown_ns)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
     at, without = circumstances(plan, breakdown_ns), kpis(plan, trace.step_ns, breakdown_ns)
-    tuned = tuned_step(plan)
+    tuned = tuned_step(plan, assumed=plan.scenario.software_assumed)
     spans, correction, doubts = intervals(at, without, physics=run.physics, tuned=tuned)
     warned = plan.warnings if tuned is None else tuned.said(plan.warnings, trace.step_ns / 1e9)
     failed = goodput_of(plan, trace.step_ns)

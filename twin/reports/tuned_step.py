@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import log
 
 from twin.engine import lower, simulate
 from twin.loading.typical_software import under_tuned
 from twin.planning import plan as make_plan
 from twin.planning.types import Plan, Warning
 from twin.reports.breakdown import mean
-from twin.reports.interval import Circumstances, circumstances
+from twin.reports.interval import Circumstances, Known, Reach, circumstances, reach
 from twin.reports.table import duration
 
 
@@ -24,6 +25,12 @@ class TunedStep:
     stack: str
     seconds: float
     at: Circumstances
+
+    def held(self, step: Reach, seconds: float, known: Known, *, physics: bool = False) -> Reach:
+        """The reach of a step of so many seconds, which holds this step, too."""
+        other = reach(self.at, "step_seconds", known)
+        moved = 0.0 if other is None or physics else other.centre
+        return replace(step, other=log(self.seconds / seconds) + moved)
 
     def said(self, warnings: Sequence[Warning], seconds: float) -> tuple[Warning, ...]:
         """Warnings of a plan with the distance of its step of so many seconds."""
@@ -38,9 +45,9 @@ class TunedStep:
         )
 
 
-def tuned_step(plan: Plan) -> TunedStep | None:
-    """The step under the tuned stack by the fast path; None where the software was chosen."""
-    scenario = under_tuned(plan.scenario)
+def tuned_step(plan: Plan, *, assumed: bool) -> TunedStep | None:
+    """The step under the tuned stack by the fast path; None where the software is not `assumed`."""
+    scenario = under_tuned(plan.scenario) if assumed else None
     if scenario is None or scenario.software is None:
         return None
     other = make_plan(scenario)

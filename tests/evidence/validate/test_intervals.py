@@ -84,6 +84,10 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     intervals.write(file, told(ANSWERS))
     assert interval.read(file) == told(ANSWERS)
     assert len(json.loads(file.read_text())["residuals"]) == 8
+    by_words = replace(told(ANSWERS).residuals[0], at=replace(AT, assumed=True))
+    both = replace(told(ANSWERS), by_words=(by_words,))
+    intervals.write(file, both)
+    assert interval.read(file) == both
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -212,14 +212,15 @@ def test_the_page_has_a_picture_and_every_section(
     assert (tmp_path / "page.svg").read_text().count('class="dot') == 2 + 1
 
 
-def test_residuals_are_of_rows_that_do_not_judge(
-    twin_command: Command,  # noqa: F811
-    suite: str,
-    tmp_path: Path,
-) -> None:
+def test_residuals_are_of_rows_that_do_not_judge(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+    """Of a source that no fit saw, so that none has to be made again."""
+    source = {"title": "nobody's paper"}
+    rows = (step("near", use="near-fit", source=source), step("judges", source=source))
+    suite = str(write(tmp_path / "rows.yaml", rows))
     twin_command("validate", "--suite", suite, "--residuals", "residuals.json", "-q")
     told = json.loads((tmp_path / "residuals.json").read_text())
-    assert [one["id"] for one in told["residuals"]] == ["near"]
+    found = [(one["id"], one["assumed"]) for one in told["residuals"]]
+    assert found == [("near", False), ("near", True)]  # of its stack, and of its words
 
 
 def test_a_folder_that_is_not_there_is_said(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811

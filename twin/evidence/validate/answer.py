@@ -12,6 +12,7 @@ from twin.errors import TwinError
 from twin.evidence.validate.suite import PublishedRow, Unreadable, Use
 from twin.loading.files import read_data
 from twin.reports.interval import Circumstances
+from twin.reports.tuned_step import TunedStep
 
 P = ParamSpec("P")
 
@@ -66,6 +67,8 @@ class RowResult:
     """Predicted and corrected by what all other sources tell."""
     at: Circumstances | None = None
     """What makes a training row like others, as it was simulated now."""
+    tuned: TunedStep | None = None
+    """Where words chose a typical stack: its step under the tuned one, which intervals hold."""
 
     @property
     def error(self) -> float | None:

@@ -26,7 +26,7 @@ METRICS: Final = ("step_seconds", "peak_device_bytes")
 def residuals(answers: Iterable[RowResult]) -> tuple[Residual, ...]:
     """Residuals of training rows that were fitted, or lie near those."""
     return tuple(
-        _residual(one, one.at, log(one.measured / one.predicted))
+        _residual(one, replace(one.at, assumed=False), log(one.measured / one.predicted))
         for one in answers
         if one.use != "check" and one.metric in METRICS
         if one.at is not None and one.predicted and one.measured
@@ -66,6 +66,8 @@ def with_intervals(answers: Iterable[RowResult], told: Known) -> tuple[RowResult
             others[name] = told.without(name)
         far = reach(one.at, one.metric, others[name])
         if far is not None:
+            if one.tuned is not None and one.metric == "step_seconds":
+                far = one.tuned.held(far, one.predicted, others[name])
             expected = one.predicted * exp(far.centre)
             one = replace(one, interval=far.spread(one.predicted), expected=expected)  # noqa: PLW2901
         found.append(one)
@@ -74,7 +76,7 @@ def with_intervals(answers: Iterable[RowResult], told: Known) -> tuple[RowResult
 
 def write(file: Path, told: Known) -> None:
     """Write residuals, a line each. Raises UsageError where that is impossible."""
-    lines = ",\n".join(json.dumps(_line(one)) for one in told.residuals)
+    lines = ",\n".join(json.dumps(_line(one)) for one in (*told.residuals, *told.by_words))
     try:
         file.write_text(f'{{"residuals": [\n{lines}\n]}}\n', encoding="utf-8")
     except OSError as error:

@@ -17,16 +17,20 @@ from typing import Final
 
 import numpy as np
 
+from twin.engine import lower, simulate
 from twin.evidence.calibrate import require_scipy
 from twin.evidence.calibrate.factors import Array
 from twin.evidence.calibrate.ridge import slopes as slopes_of
 from twin.evidence.calibrate.ridge import solve
-from twin.evidence.validate.fit import Numbers, layers, numbers_at, step_seconds, targets
+from twin.evidence.validate.fit import Numbers, layers, numbers_at, targets
 from twin.evidence.validate.free_parameters import FREE, profiles, shipped
 from twin.evidence.validate.steps import measured_seconds, settled
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.training import express
-from twin.reports.interval import Known, project
+from twin.planning import plan
+from twin.reports.breakdown import mean
+from twin.reports.interval import Circumstances, Known, Residual, circumstances, project
+from twin.reports.tuned_step import TunedStep, tuned_step
 
 STEP: Final = "step_seconds"
 
@@ -100,38 +104,68 @@ def numbers_without(name: str, fits: Iterable[LinearFit]) -> Numbers:
     return found
 
 
-def leave_sources_out(rows: Sequence[PublishedRow], known: Known, processes: int) -> Known:
-    """Residuals of steps with `left_out`, of sources that a fit saw. By the fast path; minutes.
-    Raises `UsageError` where scipy is not installed."""
-    require_scipy()
-    fitted = {project(r.source) for r in read_suite() if r.use == "fit"}
-    steps = {one.id for one in known.residuals if one.metric == STEP and one.source in fitted}
-    asked = [row for row in rows if row.id in steps]
-    if not asked:
-        return known
-    with ProcessPoolExecutor(processes) as pool:
-        fits = tuple(pool.map(linear_fit, FREE))
-        names = {project(row.source) for row in asked}
-        numbers = {name: numbers_without(name, fits) for name in names}
-        values = pool.map(_residual, asked, [numbers[project(row.source)] for row in asked])
-        found = dict(zip((row.id for row in asked), values, strict=True))
-    return Known(
-        tuple(
-            replace(one, left_out=found.get(one.id)) if one.metric == STEP else one
-            for one in known.residuals
-        )
-    )
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A row's step in seconds under numbers that no fit got from it, and the stack it ran."""
+
+    predicted: float
+    measured: float
+    stack: str
+    at: Circumstances
+    tuned: TunedStep | None
 
 
-def _residual(row: PublishedRow, numbers: Numbers) -> float | None:
-    """ln(measured / predicted) under some numbers; None where they are the shipped ones."""
+def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Unseen | None:
+    """A row by the fast path; `by_words`: with the stack that its words suggest. None where it has
+    no scenario or no time."""
     try:
-        expressed, scenario = settled(express(row))
+        expressed, scenario = settled(express(row, by_words=by_words))
         seconds = measured_seconds(row, expressed, scenario)
     except Unreadable:
         return None
-    profile = str(expressed.tree["calibration"])
-    own = numbers.into(scenario, profile)
-    if seconds is None or own == scenario:
+    if not seconds:
         return None
-    return round(log(seconds / step_seconds(own)), 4)
+    made = plan(numbers.into(scenario, str(expressed.tree["calibration"])))
+    step = simulate(lower(made), fidelity="fast")
+    assumed = by_words or not expressed.stack.ran(row)
+    at = replace(circumstances(made, mean(step.breakdown_ns)), assumed=assumed)
+    tuned = tuned_step(made, assumed=assumed)
+    return Unseen(step.step_ns / 1e9, seconds, expressed.stack.name, at, tuned)
+
+
+def leave_sources_out(rows: Sequence[PublishedRow], known: Known, processes: int) -> Known:
+    """Residuals of steps with `left_out`, of sources that a fit saw, and all of them by words. By
+    the fast path; minutes. Raises `UsageError` where scipy is not installed."""
+    require_scipy()
+    of_row = {one.id: one for one in known.residuals if one.metric == STEP}
+    asked = [row for row in rows if row.id in of_row]
+    if not asked:
+        return known
+    own = [of_row[row.id] for row in asked]
+    fitted = {project(row.source) for row in read_suite() if row.use == "fit"}
+    seen = fitted.intersection(one.source for one in own)
+    with ProcessPoolExecutor(processes) as pool:
+        fits = tuple(pool.map(linear_fit, FREE)) if seen else ()
+        without = {one.source: numbers_without(one.source, fits) for one in own}
+        numbers = [without[one.source] for one in own]
+        told = {one.id: one for one in pool.map(_left_out, asked, own, numbers)}
+        by_words = tuple(pool.map(_by_words, asked, own, numbers))
+    return Known(
+        tuple(told.get(r.id, r) if r.metric == STEP else r for r in known.residuals),
+        tuple(one for one in by_words if one is not None),
+    )
+
+
+def _left_out(row: PublishedRow, own: Residual, numbers: Numbers) -> Residual:
+    """With ln(measured / predicted) under some numbers, where they are not the shipped ones."""
+    found = under(numbers, row) if numbers.profiles or numbers.software else None
+    return own if found is None else replace(own, left_out=_miss(found))
+
+
+def _by_words(row: PublishedRow, own: Residual, numbers: Numbers) -> Residual | None:
+    found = under(numbers, row, by_words=True)
+    return found and replace(own, value=_miss(found), at=found.at)
+
+
+def _miss(found: Unseen) -> float:
+    return round(log(found.measured / found.predicted), 4)

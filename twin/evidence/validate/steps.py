@@ -29,6 +29,7 @@ from twin.planning.replay import device_memory
 from twin.planning.types import DeviceMemory, Plan
 from twin.reports.breakdown import mean
 from twin.reports.interval import Circumstances, circumstances
+from twin.reports.tuned_step import TunedStep, tuned_step
 from twin.scenario import Scenario
 
 DOUBT: Final = 1.2
@@ -82,14 +83,17 @@ class SimulatedStep:
     step_seconds: float
     device: DeviceMemory
     at: Circumstances
+    tuned: TunedStep | None = None
+    """Under the tuned stack, where the software is assumed."""
 
 
-def play(scenario: Scenario) -> SimulatedStep:
-    """Plays one step. Raises `Unreadable` where no plan can be made of the scenario."""
+def play(scenario: Scenario, *, assumed: bool = False) -> SimulatedStep:
+    """Simulates one step. Raises `Unreadable` where no plan can be made of the scenario."""
     made = _plan(scenario)
     trace = simulate(lower(made))
-    at = circumstances(made, mean(trace.breakdown_ns))
-    return SimulatedStep(trace.step_ns / 1e9, device_memory(made), at)
+    at = replace(circumstances(made, mean(trace.breakdown_ns)), assumed=assumed)
+    tuned = tuned_step(made, assumed=assumed)
+    return SimulatedStep(trace.step_ns / 1e9, device_memory(made), at, tuned)
 
 
 def settled(expressed: Expressed) -> tuple[Expressed, Scenario]:
@@ -229,7 +233,7 @@ PEAK = "peak_device_bytes"
 def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Step time, and peak memory where it was measured."""
     expressed, scenario = settled(express(row))
-    simulated = play(scenario)
+    simulated = play(scenario, assumed=not expressed.stack.ran(row))
     measured, peak = measured_seconds(row, expressed, scenario), peak_bytes(row)
     flop = flop_per_token(scenario.model, scenario.train.sequence) * scenario.train.global_batch
     known = replace(
@@ -245,6 +249,7 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
         software=simulated.at.software,
         regime=simulated.at.regime,
         at=simulated.at,
+        tuned=simulated.tuned,
     )
     yield known
     if peak is not None:

@@ -14,19 +14,14 @@ from dataclasses import replace
 from math import log
 from statistics import median
 
-from twin.engine import lower, simulate
 from twin.evidence.validate.acceptance_limits import VTRAIN
 from twin.evidence.validate.answer import RowResult, blank
 from twin.evidence.validate.fit import Numbers
 from twin.evidence.validate.free_parameters import FREE
-from twin.evidence.validate.source_left_out import STEP, linear_fit, numbers_without
-from twin.evidence.validate.steps import measured_seconds, settled
-from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
+from twin.evidence.validate.source_left_out import STEP, linear_fit, numbers_without, under
+from twin.evidence.validate.suite import PublishedRow, read_suite
 from twin.evidence.validate.summary import LEFT_OUT_COLUMNS, source_left_out, summarize
-from twin.evidence.validate.training import express
-from twin.planning import plan
-from twin.reports.breakdown import mean
-from twin.reports.interval import circumstances, project
+from twin.reports.interval import project
 from twin.reports.interval import shipped as residuals
 
 
@@ -46,24 +41,18 @@ def _predicted(
     rows: Iterable[PublishedRow], known: Numbers, *, by_words: bool
 ) -> Iterator[RowResult]:
     for row in rows:
-        try:
-            expressed, scenario = settled(express(row, by_words=by_words))
-            seconds = measured_seconds(row, expressed, scenario)
-        except Unreadable:
-            continue
-        if seconds:
-            made = plan(known.into(scenario, str(expressed.tree["calibration"])))
-            step = simulate(lower(made), fidelity="fast")
-            at = circumstances(made, mean(step.breakdown_ns))
+        found = under(known, row, by_words=by_words)
+        if found is not None:
             yield replace(
                 blank(row, STEP),
-                predicted=step.step_ns / 1e9,
-                measured=seconds,
-                stack=expressed.stack.name,
-                experts=at.experts,
-                software=at.software,
-                regime=at.regime,
-                at=at,
+                predicted=found.predicted,
+                measured=found.measured,
+                stack=found.stack,
+                experts=found.at.experts,
+                software=found.at.software,
+                regime=found.at.regime,
+                at=found.at,
+                tuned=found.tuned,
             )
 
 

@@ -53,7 +53,7 @@ def factors(plan: IterationPlan, trace: IterationTrace) -> Factors | None:
     if step is None:
         return None
     step = step.physics
-    tuned = tuned_step(plan.trainer)
+    tuned = tuned_step(plan.trainer, assumed=plan.trainer.scenario.software_assumed)
     if tuned is not None:  # as a ratio of two estimates
         own = simulate(lower(plan.trainer), fidelity="fast").step_ns / 1e9
         step = replace(step, other=log(tuned.seconds / own))
