@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, replace
-from operator import add
-from typing import Final, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from operator import add, attrgetter
+from typing import Any, Final, Literal
 
 Algorithm = Literal["ring", "tree", "hierarchical", "nvls"]
 """Ways to reduce, gather and broadcast; one module each."""
@@ -44,7 +45,11 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         """One after the other."""
-        return Traffic(*map(add, astuple(self), astuple(other)))
+        return Traffic(*map(add, _amounts(self), _amounts(other)))
+
+
+_amounts: Callable[[Traffic], tuple[Any, ...]] = attrgetter(*(f.name for f in fields(Traffic)))
+"""What a traffic holds; `astuple` copies deeply, which takes ten times as long."""
 
 
 def started(flow: Traffic, far: float) -> Traffic:

@@ -12,7 +12,7 @@ Single parts of the catalog, for whoever lists them or needs one without a scena
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -127,6 +127,10 @@ class Library:
 
     folders: tuple[Path, ...]
     sources: Mapping[str, Source]
+    files: dict[PartKind, dict[str, Path]] = field(
+        default_factory=dict["PartKind", dict[str, Path]], compare=False
+    )
+    """The file of every part by its name, of each kind that was asked for."""
 
 
 def open_library(near: Iterable[Path] = ()) -> tuple[Library, list[Problem]]:
@@ -282,13 +286,15 @@ def not_expressible(library: Library, kind: PartKind) -> dict[str, str]:
 
 def _files(library: Library, kind: PartKind) -> dict[str, Path]:
     """The file of every part by its name."""
-    files = {
-        path.stem: path
-        for folder in reversed(library.folders)
-        for path in folder.glob(f"{kind}/*.yaml")
-        if path.is_file()
-    }
-    return dict(sorted(files.items()))
+    if kind not in library.files:
+        files = {
+            path.stem: path
+            for folder in reversed(library.folders)
+            for path in folder.glob(f"{kind}/*.yaml")
+            if path.is_file()
+        }
+        library.files[kind] = dict(sorted(files.items()))
+    return library.files[kind]
 
 
 def _text(path: Path) -> str:

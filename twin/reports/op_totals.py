@@ -127,8 +127,13 @@ def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
 def memory_share(plan: Plan) -> float:
     """Share of the seconds of all kernels that memory and launches bound, not arithmetic."""
     bound = total = 0.0
-    for op, name, work in _runs(plan):
-        price = _price(plan, op, name, work)
+    known: dict[tuple[int, str, int], Price] = {}  # layers of a model share their operations
+    runs = [*_runs(plan)]
+    for op, name, work in runs:
+        key = id(op), name, id(work)
+        if key not in known:
+            known[key] = _price(plan, op, name, work)
+        price = known[key]
         bound += price.seconds * (1.0 - price.sm_bound)
         total += price.seconds
     return bound / total if total else 0.0

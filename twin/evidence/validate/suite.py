@@ -211,9 +211,17 @@ _VTRAIN: Final = {
 
 
 def read_suite(path: Path | None = None) -> tuple[PublishedRow, ...]:
-    """The rows of a file, of a folder's files, or of all that are shipped. Raises `UsageError` for
-    what is no suite."""
-    place = path or shipped_folder() / SHIPPED
+    """The rows of a file, of a folder's files, or of all that are shipped, which are read once.
+    Raises `UsageError` for what is no suite."""
+    return _shipped_rows() if path is None else _read(path)
+
+
+@cache
+def _shipped_rows() -> tuple[PublishedRow, ...]:
+    return _read(shipped_folder() / SHIPPED)
+
+
+def _read(place: Path) -> tuple[PublishedRow, ...]:
     if place.is_dir():
         files = sorted(file for file in place.iterdir() if file.suffix in (".yaml", ".yml", ".csv"))
         found = tuple(row for file in files for row in _rows(file, strict=False))
