@@ -338,17 +338,25 @@ def text(result: Measurement) -> str:
         lines += [f"no profile yet: it also needs points of {result.missing} in the same folder"]
     else:
         lines += ["", *map(str, result.profile.residuals)]
-        lines += ["", f"wrote {len(result.files)} files to {result.folder}", _use(result)]
+        lines += [
+            "",
+            f"wrote {len(result.files)} files to {result.folder}",
+            use(result.machine, result.folder),
+        ]
         steps = [path for path in result.files if path.name.startswith("step-")]
         lines += [f"the twin's answer: twin run {path}" for path in steps]
     return "\n".join(lines)
 
 
-def _use(result: Measurement) -> str:
-    """How a scenario names the parts."""
-    fields = ["cluster.node", "calibration", *["software"] * (result.machine.kind == "cpu")]
-    parts = ", ".join(f"{field}: {result.machine.name}" for field in fields)
-    return f"a scenario in {result.folder} names it: {parts}"
+def use(machine: Machine, folder: Path) -> str:
+    """What a scenario in the folder says to be predicted from it."""
+    name = machine.name
+    fields = {"calibration": name, "cluster.node": name, "software": name}
+    if machine.kind == "cuda":
+        slowness = load_part("nodes", name, [folder]).spec.host.slowness
+        fields = {"calibration": name, "cluster.node.host.slowness": f"{slowness:.3g}"}
+    told = ", ".join(f"{field}: {value}" for field, value in fields.items())
+    return f"a scenario in {folder} uses it with {told}"
 
 
 _UNJUDGED = (

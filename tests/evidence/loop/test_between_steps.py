@@ -65,7 +65,7 @@ def test_a_round_is_asked_of_its_own_parts_with_the_host_and_without(tmp_path: P
 
 def test_a_layout_of_several_ranks_is_refused(tmp_path: Path) -> None:
     (layout,) = find(["bare-pp2-100mbps"])
-    with pytest.raises(UsageError, match="TW374"):
+    with pytest.raises(UsageError, match="TW379"):
         measure_between_steps(layout, [], 1, tmp_path)
 
 

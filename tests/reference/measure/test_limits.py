@@ -14,6 +14,7 @@ from reference.measure.catalog import gpu_text, node_text, several_text
 from reference.measure.groups import GROUPS
 from reference.measure.limits import DeviceLimits, device_limits, fit_links
 from reference.measure.points import MeasuredPoint
+from reference.measure.run import use
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from twin.loading import load_part
 
@@ -103,6 +104,7 @@ def test_a_gpus_host_is_as_slow_as_its_call_of_the_framework(
     text_of(tmp_path, "nodes", "h200-here", node_text(H200, limits, links))
     node = load_part("nodes", "h200-here", [tmp_path]).spec
     assert node.host.slowness == pytest.approx(slowness)
+    assert use(H200, tmp_path).endswith(f"cluster.node.host.slowness: {slowness:g}")
 
 
 @pytest.mark.parametrize(

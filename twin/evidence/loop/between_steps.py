@@ -112,7 +112,7 @@ def measure_between_steps(
     """Run a layout and measure this machine in turns, for about so many seconds, into a folder;
     then predict each round.
 
-    Raises ScenarioError where the reference cannot do what the layout states, UsageError (TW374)
+    Raises ScenarioError where the reference cannot do what the layout states, UsageError (TW379)
     for a layout of several ranks, and where the run fails.
     """
     own = plan(layout.scenario)
@@ -121,7 +121,7 @@ def measure_between_steps(
     if own.mesh.ranks > 1 or layout.mode != "bare":
         message = f"`{layout.name}` is not one rank that runs as fast as it goes"
         fix = "name a layout like bare-host-64-experts, or leave --measure out"
-        raise UsageError([Problem("TW374", "--measure", message, fix)])
+        raise UsageError([Problem("TW379", "--measure", message, fix)])
     folder.mkdir(parents=True, exist_ok=True)
     written = configuration(own, folder / "run", MANY, None)
     written["train"]["timeline"] = False
