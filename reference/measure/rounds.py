@@ -62,10 +62,30 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class RoundSamples:
-    """Seconds of steps and probes of a round, in their order."""
+    """Seconds of steps and probes of a round, in their order, and the share of a core that the
+    process had meanwhile."""
 
     steps: tuple[float, ...]
     probes: tuple[float, ...]
+    core: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """Times calls by the process's own clock, and sums the wall's beside it."""
+
+    own: Clock
+    wall: Clock
+    ran: float = 0.0
+    lasted: float = 0.0
+
+    def seconds(self, call: Call) -> float:
+        """What a call takes."""
+        wall, own = self.wall(), self.own()
+        call()
+        taken = self.own() - own
+        self.ran, self.lasted = self.ran + taken, self.lasted + self.wall() - wall
+        return taken
 
 
 def measure_rounds(
@@ -86,7 +106,8 @@ def measure_rounds(
                 partial(_measured, name, cases, setting, machine, place)
                 for name, cases in plans.items()
             ]
-            found.append(alternate(groups, step, probe(), clock.ticking(device)))
+            watch = Watch(clock.ticking(device), time.perf_counter)
+            found.append(alternate(groups, step, probe(), watch))
             write_machine(place, machine, run.model.name, "mean")
             (place / "steps.json").write_text(json.dumps(asdict(found[-1])), encoding="utf-8")
     return found
@@ -100,16 +121,16 @@ def rounds(folder: Path, seconds: float, now: Clock) -> Iterator[Path]:
         yield folder / f"round-{done}"
 
 
-def alternate(groups: Sequence[Call], step: Call, probed: Call, now: Clock) -> RoundSamples:
+def alternate(groups: Sequence[Call], step: Call, probed: Call, watch: Watch) -> RoundSamples:
     """One round: probe and steps in front of each group and behind the last."""
     steps: list[float] = []
     probes: list[float] = []
     for group in (*groups, None):
-        probes.append(_seconds(probed, now))
-        steps += [_seconds(step, now) for _ in range(STEPS)]
+        probes.append(watch.seconds(probed))
+        steps += [watch.seconds(step) for _ in range(STEPS)]
         if group is not None:
             group()
-    return RoundSamples(tuple(steps), tuple(probes))
+    return RoundSamples(tuple(steps), tuple(probes), watch.ran / watch.lasted)
 
 
 def probe() -> Call:
@@ -124,12 +145,6 @@ def probe() -> Call:
 
     call()
     return call
-
-
-def _seconds(call: Call, now: Clock) -> float:
-    begun = now()
-    call()
-    return now() - begun
 
 
 @contextmanager

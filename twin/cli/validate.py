@@ -62,7 +62,7 @@ _HOST_BOUND: Final = "bare-host-64-experts"
 """The layout whose steps the machine is measured between by default."""
 _HOST_COLUMNS: Final = (
     "Layout", "Rounds", "Measured", "Predicted", "Without host", "Error", "Error without host",
-    "Errors of rounds", "Probe spread",
+    "Errors of rounds", "Probe spread", "Core",
 )  # fmt: skip
 _SHOWN: Final = 24
 """Lines of a table before it is cut."""
@@ -376,7 +376,8 @@ def _host_sentence(outcome: HostOutcome) -> str:
     typical, state = outcome.typical, "quiet" if outcome.quiet else "NOT QUIET"
     text = _compared((typical.predicted, typical.measured), typical.error)
     text += f"; without the host {signed(100 * outcome.error_without_host)} %"
-    text += f"; {state}: a fixed probe varied by {outcome.unrest:.0%}"
+    text += f"; {state}: a fixed probe varied by {outcome.unrest:.0%}, "
+    text += f"the process had {typical.core:.0%} of a core"
     return f"{outcome.name}: {text}{'' if outcome.quiet else ', so the errors mean little'}."
 
 
@@ -385,8 +386,9 @@ def _host_cells(outcome: HostOutcome) -> tuple[str, ...]:
     seconds = (typical.measured, typical.predicted, typical.without_host)
     errors = (typical.error, outcome.error_without_host, *outcome.errors)
     off = [f"{signed(100 * error)} %" for error in errors]
-    count, unrest = str(len(outcome.rounds)), f"{outcome.unrest:.0%}"
-    return (outcome.name, count, *map(duration, seconds), *off[:2], f"{off[2]} to {off[3]}", unrest)
+    count, spread = str(len(outcome.rounds)), f"{off[2]} to {off[3]}"
+    state = (f"{outcome.unrest:.0%}", f"{typical.core:.0%}")
+    return (outcome.name, count, *map(duration, seconds), *off[:2], spread, *state)
 
 
 def _compared(seconds: tuple[float, float], error: float) -> str:

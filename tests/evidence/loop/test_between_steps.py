@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
@@ -20,9 +21,9 @@ from twin.loading.files import shipped_folder
 
 QUIET = (1.0, 1.01, 0.99, 1.0)
 ROUNDS = (
-    Round(0.30, 0.15, 0.25, QUIET),
-    Round(0.21, 0.14, 0.20, QUIET),
-    Round(0.18, 0.10, 0.30, QUIET),
+    Round(0.30, 0.15, 0.25, QUIET, 1.0),
+    Round(0.21, 0.14, 0.20, QUIET, 0.9),
+    Round(0.18, 0.10, 0.30, QUIET, 0.7),
 )
 OUTCOME = HostOutcome("bare", ROUNDS)
 
@@ -38,9 +39,14 @@ def test_medians_of_rounds_are_compared_and_the_errors_of_rounds_are_beside_them
 
 def test_a_machine_whose_probe_varies_was_not_quiet() -> None:
     """Quartiles of 8, 9, 10, 11, 12: 8.5 and 11.5, 30 % of the median apart."""
-    rounds = (Round(1.0, 1.0, 1.0, (8.0, 12.0)), Round(1.0, 1.0, 1.0, (10.0, 9.0, 11.0)))
+    rounds = (Round(1.0, 1.0, 1.0, (8.0, 12.0), 1.0), Round(1.0, 1.0, 1.0, (10.0, 9.0, 11.0), 1.0))
     assert HostOutcome("bare", rounds).unrest == pytest.approx(0.3)
     assert not HostOutcome("bare", rounds).quiet
+
+
+def test_a_process_that_shares_its_core_was_not_quiet() -> None:
+    shared = HostOutcome("bare", tuple(replace(one, core=0.25) for one in ROUNDS))
+    assert (shared.unrest, shared.quiet) == (OUTCOME.unrest, False)
 
 
 def test_a_round_is_asked_of_its_own_parts_with_the_host_and_without(tmp_path: Path) -> None:
@@ -52,12 +58,12 @@ def test_a_round_is_asked_of_its_own_parts_with_the_host_and_without(tmp_path: P
     software = tmp_path / "catalog" / "software" / f"{name}.yaml"
     software.parent.mkdir()
     software.write_text(f"source: {name}\nkind: measured\nextends: reference-cpu\nname: x\n")
-    seconds = {"steps": [0.2, 0.3, 0.7], "probes": [0.1, 0.2]}
+    seconds = {"steps": [0.2, 0.3, 0.7], "probes": [0.1, 0.2], "core": 0.5}
     (tmp_path / "steps.json").write_text(json.dumps(seconds))
     (layout,) = find(["bare-host-64-experts"])
     found = between_steps._round(tmp_path, layout.path, [])
     assert found.measured == pytest.approx(0.4)
-    assert found.probes == (0.1, 0.2)
+    assert (found.probes, found.core) == ((0.1, 0.2), 0.5)
     assert found.predicted == ask(layout.scenario).trace.step_ns / 1e9
     bare = ask(load(layout.path, ["software.host=null"])).trace.step_ns / 1e9
     assert found.without_host == bare < found.predicted
@@ -73,7 +79,7 @@ def test_the_command_says_when_the_errors_mean_little(
     twin_command: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loud = HostOutcome("bare", (Round(1.0, 0.5, 1.0, (1.0, 2.0, 3.0)),))
+    loud = HostOutcome("bare", (Round(1.0, 0.5, 1.0, (1.0, 2.0, 3.0), 1.0),))
     for outcome, words in ((OUTCOME, "quiet: a fixed"), (loud, "so the errors mean little")):
         monkeypatch.setattr(validate, "measure_between_steps", lambda *_, given=outcome: given)
         asked = ("validate", "--reference", "bare-host-64-experts", "--measure", "120")

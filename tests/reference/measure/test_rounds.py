@@ -42,10 +42,11 @@ class FakeClock:
 def test_a_round_has_steps_and_a_probe_in_front_of_each_group_and_behind_the_last() -> None:
     own = FakeClock()
     groups = [own.work("gemm", 5.0), own.work("host", 7.0)]
-    found = rounds.alternate(groups, own.work("step", 0.25), own.work("probe", 0.5), own)
+    watch = rounds.Watch(own, lambda: 4 * own.at)
+    found = rounds.alternate(groups, own.work("step", 0.25), own.work("probe", 0.5), watch)
     between = ["probe", "step", "step"]
     assert own.done == [*between, "gemm", *between, "host", *between]
-    assert found == rounds.RoundSamples((0.25,) * 6, (0.5,) * 3)
+    assert found == rounds.RoundSamples((0.25,) * 6, (0.5,) * 3, 0.25)
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(120.0, 6), (119.0, 5), (1.0, rounds.FEWEST)])

@@ -28,18 +28,22 @@ from twin.planning import plan
 QUIET: Final = 0.1
 """Distance of the probe's quartiles over its median up to which the machine counts as quiet. OURS:
 a core that changes by more cannot judge a prediction to some percent."""
+OWN_CORE: Final = 0.8
+"""Share of a core from which the process counts as alone on it. OURS: others empty its caches."""
 MANY: Final = 1_000_000
 """Steps of the run, of which it makes as many as there is time for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Seconds of one round: predicted, predicted without the host, measured, and of its probes."""
+    """Seconds of one round: predicted, predicted without the host, measured, and of its probes;
+    and the share of a core that the process had."""
 
     predicted: float
     without_host: float
     measured: float
     probes: tuple[float, ...]
+    core: float
 
     @property
     def error(self) -> float:
@@ -57,15 +61,13 @@ class HostOutcome:
     @cached_property
     def typical(self) -> Round:
         """Medians over rounds, with the probes of all."""
+        fields = ("predicted", "without_host", "measured")
         predicted, without, measured = (
-            median(values)
-            for values in zip(
-                *((one.predicted, one.without_host, one.measured) for one in self.rounds),
-                strict=True,
-            )
+            median(getattr(one, name) for one in self.rounds) for name in fields
         )
         probes = tuple(probe for one in self.rounds for probe in one.probes)
-        return Round(predicted, without, measured, probes)
+        core = median(one.core for one in self.rounds)
+        return Round(predicted, without, measured, probes, core)
 
     @property
     def error_without_host(self) -> float:
@@ -87,7 +89,7 @@ class HostOutcome:
     @property
     def quiet(self) -> bool:
         """Whether the machine was quiet enough for the errors to mean something."""
-        return self.unrest <= QUIET
+        return self.unrest <= QUIET and self.typical.core >= OWN_CORE
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -101,6 +103,7 @@ class HostOutcome:
             "error_without_host": self.error_without_host,
             "errors": self.errors,
             "probe_spread": self.unrest,
+            "core": typical.core,
             "quiet": self.quiet,
             "rounds": [asdict(one) for one in self.rounds],
         }
@@ -145,4 +148,5 @@ def _round(folder: Path, layout: Path, sets: Sequence[str]) -> Round:
         for off in ((), ("software.host=null",))
     )
     seconds = read_data(folder / "steps.json")
-    return Round(predicted, without, fmean(seconds["steps"]), tuple(seconds["probes"]))
+    measured = fmean(seconds["steps"])
+    return Round(predicted, without, measured, tuple(seconds["probes"]), seconds["core"])
