@@ -28,7 +28,7 @@ def test_run_draws_the_iteration(twin_command: Command) -> None:
     assert "An iteration takes" in text
     assert "trainer's states from the host" in text
     assert "idle: the last requests run elsewhere" in text
-    assert "80 % interval" in text
+    assert "in brackets: 80 % interval" in text
 
 
 def test_an_expectation_that_fails_is_code_5(twin_command: Command) -> None:

@@ -14,9 +14,9 @@ from twin.reports.compare import ABSENT, KpiDelta
 from twin.reports.head import Head
 from twin.reports.table import changed, signed_duration
 from twin.spec.kpis import Kpi
-from twin.ui.answers import Failure, estimate, reply
+from twin.ui.answers import Failure
 from twin.ui.background import Pending
-from twin.ui.place import ask_about, titled
+from twin.ui.place import ask_about, replied, titled
 from twin.ui.workspace import Draft, Workspace
 
 Row = dict[str, str]
@@ -37,16 +37,11 @@ class Compared:
 
 def compared(workspace: Workspace) -> Compared:
     """The plans of the workspace, their reports under the plans' titles."""
-    questions = [ask_about(plan) for plan in workspace.compared]
-    replies = [reply(one) for one in questions]
+    replies = [replied(ask_about(plan)) for plan in workspace.compared]
     coming = next((one.better for one in replies if one.better is not None), None)
-    if coming is not None and all(one.now is not None for one in replies):
-        now = [estimate(one) for one in questions]
-    else:
-        now = [one.now for one in replies]
     named = (
-        (plan, titled(one, plan) if isinstance(one, Run) else one)
-        for plan, one in zip(workspace.compared, now, strict=True)
+        (plan, titled(one.now, plan) if isinstance(one.now, Run) else one.now)
+        for plan, one in zip(workspace.compared, replies, strict=True)
     )
     return Compared(tuple(named), coming)
 

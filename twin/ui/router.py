@@ -12,7 +12,7 @@ import pandas as pd  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import streamlit as st
 
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, PLAN, RESULT, session
-from twin.ui.place import say_bug
+from twin.ui.place import compared_alike, say_bug
 from twin.ui.sidebar import awaiting, sidebar
 
 _LOG = logging.getLogger(__name__)
@@ -51,6 +51,8 @@ def route() -> None:
     session.write_link(page.title)
     session.say_broken_link()
     try:
+        if page.title == "Compare":
+            compared_alike(session.workspace())
         place = sidebar(page.title)
         page.run()
         if session.awaited():

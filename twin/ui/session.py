@@ -11,6 +11,7 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.evidence.live.follower import Follower, follow
+from twin.ui.answers import Question, Reply
 from twin.ui.background import Pending
 from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last
 from twin.ui.scenarios import ScenarioFiles, scenario_files
@@ -23,6 +24,7 @@ _VALIDATED: Final = "validated again"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
 _AWAITED: Final = "awaited"
+_REPLIES: Final = "replies"
 _SECTIONS: Final = "sections"
 _WANTED: Final = "wanted section"
 
@@ -31,6 +33,7 @@ def begin() -> None:
     """Look at the scenarios' files; on the first run, open what the link says."""
     st.session_state[_KNOWN] = scenario_files()
     st.session_state[_AWAITED] = []
+    st.session_state[_REPLIES] = {}
     if _WORKSPACE not in st.session_state:
         query = {key: st.query_params.get_all(key) for key in st.query_params}
         st.session_state[_SECTIONS] = {}
@@ -47,6 +50,12 @@ def known() -> ScenarioFiles:
 def awaited() -> list[tuple[Pending[Any], str]]:
     """The work that this run of the page waits for, each with a description."""
     return st.session_state[_AWAITED]
+
+
+def replies() -> dict[Question, Reply]:
+    """The replies that this run of the page has shown: one per question, so that a simulation that
+    ends meanwhile does not give a plan two answers on one screen."""
+    return st.session_state[_REPLIES]
 
 
 def workspace() -> Workspace:

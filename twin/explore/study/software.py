@@ -8,7 +8,7 @@ layout stays; layers are balanced anew where the scenario does not write their s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from twin.answers.nearest import StepAnswer, StepAnswers
@@ -17,7 +17,7 @@ from twin.kinds.base import Fidelity
 from twin.loading import stacks_of
 from twin.reports.breakdown import CAUSE_WORDS
 from twin.reports.kpi_intervals import step_interval
-from twin.reports.table import Table, duration, headed, percent, signed_duration
+from twin.reports.table import Table, duration, headed, percent, ranged, signed_duration
 from twin.scenario import Scenario
 
 BARE: Final = "bare kernels"
@@ -106,6 +106,26 @@ def under_other_software(
     return (first, *sorted(found, key=lambda one: one.step_seconds or float("inf")))
 
 
+def scaled(found: Sequence[StackAnswer], seconds: float) -> tuple[StackAnswer, ...]:
+    """The answers where the step as written is known to take `seconds`: others in proportion."""
+    factor = seconds / (found[0].step_seconds or seconds)
+
+    def times(value: float | None) -> float | None:
+        return None if value is None else value * factor
+
+    return tuple(
+        replace(
+            one,
+            step_seconds=times(one.step_seconds),
+            change_seconds=times(one.change_seconds),
+            host_seconds=times(one.host_seconds),
+            cause_seconds=one.cause_seconds * factor,
+            interval=one.interval and (one.interval[0] * factor, one.interval[1] * factor),
+        )
+        for one in found
+    )
+
+
 def _name(scenario: Scenario) -> str:
     return scenario.software.name if scenario.software else BARE
 
@@ -149,18 +169,18 @@ def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") ->
     heads = (
         "software",
         "step",
-        "80 % interval",
         "change",
         "host wait",
         "largest change",
         "calibration",
     )
-    table = headed("Under other software", *heads, left={0, 5, 6})
+    table = headed("Under other software", *heads, left={0, 4, 5})
     for one in found:
         table.add_row(one.label, *_figures(one))
     table.caption = (
         "Layout and batch stay. host wait: share of the step. largest change: the part of the step "
-        "that differs most. Intervals lie around the step that published runs suggest. A "
+        "that differs most. In brackets: the 80 % interval, around the step that published runs "
+        "suggest. A "
         "calibration that the scenario writes stays; else the stack brings its own."
     )
     if fidelity == "fast":
@@ -171,9 +191,8 @@ def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") ->
 def _figures(one: StackAnswer) -> tuple[str, ...]:
     """Step, interval, change, share of the host, cause and calibration, as text."""
     if one.step_seconds is None:
-        return "impossible", "", "", "", one.problem, ""
-    step = duration(one.step_seconds) + ("" if one.fits else ", does not fit")
-    span = " to ".join(map(duration, one.interval)) if one.interval else "unknown"
+        return "impossible", "", "", one.problem, ""
+    step = ranged(one.step_seconds, one.interval, "s") + ("" if one.fits else ", does not fit")
     change = "" if one.as_written else f"{100 * (one.relative_change or 0.0):+.1f} %"
     cause = f"{CAUSE_WORDS[one.cause]} {signed_duration(one.cause_seconds)}" if one.cause else ""
-    return step, span, change, percent(one.host_share or 0.0), cause, one.calibration
+    return step, change, percent(one.host_share or 0.0), cause, one.calibration
