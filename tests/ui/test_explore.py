@@ -232,7 +232,7 @@ def part(app, name):
 def test_the_first_paint_is_the_plan_over_sizes_with_its_command(opened) -> None:
     events(FULL)
     app = explored(opened, FULL)
-    assert "Scaling of the plan's own layout" in [one.value for one in app.subheader]
+    assert "Scaling of the plan's own layout" in [one.value for one in app.header]
     assert "percentage is the throughput per GPU" in words(app)
     assert f"twin recommend {FULL} --gpus 16,32,64,128,256 --target 485d --fixed-layout" in words(
         app

@@ -21,7 +21,7 @@ K2 = "kimi-k2-256xh800"
 
 def headings(app):
     """The sections of the page."""
-    return [one.value for one in app.subheader]
+    return [one.value for one in app.header]
 
 
 def findings(app):

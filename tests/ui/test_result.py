@@ -57,7 +57,7 @@ def test_every_kind_has_a_result(opened, plan) -> None:
     charts = app.get("plotly_chart")
     assert len(charts) == figures
     assert all(chart.proto.alt for chart in charts)
-    assert "Assumptions and limits" in [one.value for one in app.subheader]
+    assert "Assumptions and limits" in [one.value for one in app.header]
     assert f"twin run {plan.partition(';')[0]}" in words(app)
 
 
@@ -81,7 +81,7 @@ def test_every_view_is_drawn_with_its_defaults(plan) -> None:
 
 def test_sections_of_a_step_are_in_the_link(opened) -> None:
     app = shown(opened, STEP, section="memory")
-    assert "Memory over the step" in [one.value for one in app.subheader]
+    assert "Memory over the step" in [one.value for one in app.header]
     assert app.query_params["section"] == "memory"
     assert set(sections(list(answer(STEP).kind.figures(answer(STEP))))) >= {
         "Summary",

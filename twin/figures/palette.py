@@ -14,7 +14,7 @@ from typing import Literal
 Theme = Literal["light", "dark"]
 
 BACKGROUND: dict[Theme, str] = {"light": "#FFFFFF", "dark": "#0E1117"}
-INK: dict[Theme, str] = {"light": "#31333F", "dark": "#FAFAFA"}
+INK: dict[Theme, str] = {"light": "#121417", "dark": "#FAFAFA"}
 ALARM: dict[Theme, str] = {"light": "#B3261E", "dark": "#FF8A80"}
 """What must not be overlooked: a capacity that is exceeded."""
 

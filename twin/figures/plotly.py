@@ -108,8 +108,8 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
         font={"color": ink, "size": _FONT},
         uniformtext={"minsize": _FONT - 1, "mode": "hide"},
         hoverlabel={"bgcolor": BACKGROUND[frame.theme], "font": {"color": ink}},
-        xaxis=_axis(replace(frame.x, span=with_room(drawings, frame, room))),
-        yaxis=_axis(frame.y),
+        xaxis=_axis(replace(frame.x, span=with_room(drawings, frame, room)), ink),
+        yaxis=_axis(frame.y, ink),
     )
     for mark in frame.marks:
         _add(figure, mark)
@@ -288,12 +288,13 @@ def _text_position(bars: Bars) -> str:
     return "outside" if bars.outside else "inside"
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
+def _axis(axis: Axis, ink: str) -> dict[str, Any]:
     span = list(axis.span) if axis.span is not None else None
     if span is not None and axis.reverse:
         span.reverse()
     settings: dict[str, Any] = {
-        "title": {"text": axis.title},
+        "title": {"text": axis.title, "font": {"color": ink}},
+        "tickfont": {"color": ink},
         "showgrid": axis.grid,
         "gridcolor": _GRID,
         "zeroline": False,

@@ -142,7 +142,7 @@ def _choose(summary: Summary) -> tuple[RowFilter, str, bool]:
 
 
 def _dots(summary: Summary, choice: RowFilter, group: str, *, seen: bool) -> None:
-    st.subheader("Predicted and measured")
+    st.header("Predicted and measured")
     found = marks(summary, choice, group, seen=seen)
     if not found:
         st.caption("No row of this choice has a prediction.")
@@ -220,7 +220,7 @@ def _medians(summary: Summary, choice: RowFilter, group: str) -> None:
     groups = group_errors_of(summary, group)
     if not groups:
         return
-    st.subheader(f"By {group if group.isupper() else group.lower()}")
+    st.header(f"By {group if group.isupper() else group.lower()}")
     names = BASELINES if METRICS[choice.metric].metrics == ("step_seconds",) else ()
     words = {"GPU": "GPUs", "Source": "sources", "Model": "models", "Family": "families"}[group]
     shown = groups[:_GROUPS]
@@ -232,7 +232,7 @@ def _medians(summary: Summary, choice: RowFilter, group: str) -> None:
 def _intervals(summary: Summary) -> None:
     groups = coverage_of(summary)
     if groups:
-        st.subheader("Coverage of the 80 % intervals")
+        st.header("Coverage of the 80 % intervals")
         place(coverage(groups, theme()), key="coverage")
 
 
@@ -247,7 +247,7 @@ def _rows(summary: Summary, metric: Metric) -> None:
     judging = [one for one in worst(summary) if one.use == "check"]
     if not judging:
         return
-    st.subheader("Largest errors, and the assumptions behind them")
+    st.header("Largest errors, and the assumptions behind them")
     grid(
         [
             {
@@ -274,7 +274,7 @@ def _pairs(summary: Summary) -> None:
     own = [pair for pair in summary.pairs if pair.use == "check"]
     if not own:
         return
-    st.subheader("Which of two plans is faster?")
+    st.header("Which of two plans is faster?")
     good = sum(pair.named for pair in own)
     st.markdown(
         f"**The twin names the faster plan in {good:,} of {len(own):,} pairs that differ in one "
@@ -305,9 +305,9 @@ def _refused(summary: Summary) -> None:
     found = reasons(summary.refused)
     if not found:
         return
-    st.subheader("Rows without a prediction")
+    st.header("Rows without a prediction")
     many = len({one.id for one in summary.refused})
-    st.markdown(f"**{many:,} of {summary.rows:,} rows are not predicted**")
+    st.header(f"{many:,} of {summary.rows:,} rows are not predicted")
     grid(
         [
             {

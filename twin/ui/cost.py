@@ -34,10 +34,10 @@ _ENERGY: Final = (
 def cost(shown: OpenPlan, run: Run) -> None:
     """The tables and files below the figures of cost."""
     report: Report = run.report
-    st.subheader("With and without failures")
+    st.header("With and without failures")
     _both(report)
     _failures(run)
-    st.subheader("Energy")
+    st.header("Energy")
     _energy(report)
     figures = {key: [report.kpis[key]] for key in _KPI}
     files = {".csv": lambda: as_csv(figures), ".json": lambda: as_json(report.to_json())}
@@ -159,7 +159,7 @@ def _declare(title: str) -> None:
         "An engine is a part of the catalog, or your own, under `data.engine` (generates training "
         "data) or `rl.rollout.engine` (generates rollouts). This is enough to see it here:"
     )
-    st.code(_DECLARED, language="yaml")
+    st.code(_DECLARED, language=None)
     st.button(
         f"Try {_ENGINE}",
         icon=":material/add:",
@@ -194,11 +194,11 @@ def _show(found: Serving) -> None:
     said = turns(found)
     if said is not None:
         st.info(said, icon=":material/lightbulb:")
-    st.subheader("Parts of a step")
+    st.header("Parts of a step")
     place(steps(found, theme()), key="steps")
-    st.subheader(f"{found.heads} or {2 * found.heads} heads?")
+    st.header(f"{found.heads} or {2 * found.heads} heads?")
     place(twice_the_heads(found, theme()), key="heads")
-    st.subheader("Assumptions and limits")
+    st.header("Assumptions and limits")
     _doubts(found)
 
 

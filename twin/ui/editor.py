@@ -67,12 +67,16 @@ class Form:
         return said or field.path in self.wrong
 
 
+_NAMED: Final = 8
+"""Folded fields that are named."""
+
+
 def edit(form: Form, section: Section, words: str = "") -> None:
     """The fields of a section with `words` below them; folded away are those that keep their
     defaults, where they are many, and the numbers of the parts that it names."""
     with st.container(border=True):
         if len(section.fields) > 1:
-            st.markdown(f"**{section.title}**", help=section.help)
+            st.header(section.title, anchor=False, help=section.help)
         many = len(section.fields) > _ACROSS
         more = tuple(one for one in section.fields if many and not form.told(one))
         _rows(form, tuple(one for one in section.fields if one not in more))
@@ -82,7 +86,8 @@ def edit(form: Form, section: Section, words: str = "") -> None:
         if own:
             code(render(own))
         if more:
-            names = ", ".join(one.label for one in more)
+            names = ", ".join(one.label for one in more[:_NAMED])
+            names += f" and {len(more) - _NAMED} others" if len(more) > _NAMED else ""
             with st.expander(f"More: {names}", key=f"{form.plan.name}|{section.key}|more"):
                 _rows(form, more)
         if section.details:

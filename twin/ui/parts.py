@@ -7,7 +7,7 @@ Derivation: the formula of a key figure, and those of all its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 import streamlit as st
@@ -18,7 +18,6 @@ from twin.loading import Part, catalog_parts, load_part
 from twin.loading.catalog import PART_KINDS, SLOTS, PartKind
 from twin.loading.files import table as data_table
 from twin.optimizers.base import Optimizer
-from twin.planning.types import Warning
 from twin.reports.compare import KpiDelta
 from twin.reports.explain import Explanation, explain
 from twin.reports.head import Head
@@ -37,6 +36,8 @@ from twin.ui.editor import as_text, label
 from twin.ui.place import OpenPlan, grid, lean, open_plan, say, table
 from twin.ui.workspace import Draft
 
+_WARNINGS: Final = 3
+"""Warnings that are shown at once."""
 _SHORT: Final = data_table(__name__, "_SHORT")
 """Labels that fit in a narrow place."""
 
@@ -63,7 +64,7 @@ def metrics(shown: OpenPlan, keys: Sequence[str], width: int | Literal["content"
     judged = report.fits and (baseline is None or baseline.report.fits)
     with st.container(horizontal=True, gap="small"):
         for key in keys:
-            with st.container(width=width):
+            with st.container(width=width, gap="xxsmall"):
                 value, unit = report.kpis[key], known[key].unit
                 _metric(known[key], value, deltas.get(key), judged=judged)
                 ends = interval_words(value, report.intervals.get(key), unit)
@@ -88,7 +89,7 @@ def changes(plan: Draft) -> None:
     if not plan.edits:
         st.caption("No edits.")
         return
-    st.markdown(f"**Edits of {plan.scenario}**")
+    st.markdown(f"#### Edits of {plan.scenario}")
     for path, value in plan.edits:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"`{path}={value}`", width="stretch")
@@ -103,10 +104,16 @@ def changes(plan: Draft) -> None:
     st.button("Reset all", icon=":material/restart_alt:", on_click=_reset)
 
 
-def warnings(all_of: Iterable[Warning]) -> None:
-    """The assumptions and limits of an answer."""
-    for warning in all_of:
+def warnings(report: Head) -> None:
+    """The assumptions and limits of an answer: why its times are uncalibrated first; all but three
+    are folded."""
+    first = report.uncalibrated
+    found = [*first, *(one for one in report.warnings if one not in first)]
+    for warning in found[:_WARNINGS]:
         st.markdown(f":material/warning: {warning.message}")
+    if found[_WARNINGS:]:
+        with st.expander(f"{len(found) - _WARNINGS} more", icon=":material/warning:"):
+            st.markdown("\n".join(f"- {one.message}" for one in found[_WARNINGS:]))
 
 
 def provenance(run: Run) -> None:
@@ -124,7 +131,7 @@ def provenance(run: Run) -> None:
     stored = ["from the store"] if run.cached else []
     st.caption(", ".join([*(f"{key} {value}" for key, value in facts.items()), *stored]))
     if origin.reproduce is not None:
-        st.code(origin.reproduce, language="shell")
+        st.code(origin.reproduce, language=None)
 
 
 def _plain(value: Any) -> str:

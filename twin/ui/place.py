@@ -38,7 +38,8 @@ from twin.ui.workspace import Draft, Workspace
 
 _T = TypeVar("_T")
 
-_CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}
+_CHART = {"displayModeBar": False}
+"""A toolbar would cover values: dragging zooms, and a double click goes back."""
 _STEPS = 200
 """Positions of a window slider."""
 
@@ -68,6 +69,11 @@ def place(picture: Picture, key: str, chosen: Callable[[], None] | None = None) 
             table(picture.table)
 
 
+def title(page: str, plan: Draft) -> None:
+    """The page's heading: what it shows of which plan. On a phone the sidebar is closed."""
+    st.title(f"{page}: {plan.title}", anchor=False)
+
+
 def sections(views: Iterable[View]) -> dict[str, list[View]]:
     """Views by the section of the page that they belong to, in order."""
     found: dict[str, list[View]] = {}
@@ -88,7 +94,7 @@ def show_views(views: Sequence[View], name: str) -> None:
                     _show_view(one, name)
             continue
         if one.heading != heading:
-            st.subheader(one.heading)
+            st.header(one.heading)
         heading = one.heading
         _show_view(one, name)
 
@@ -228,7 +234,7 @@ def open_plan() -> OpenPlan:
     """The answer to the open plan now."""
     workspace = session.workspace()
     asked, base = ask_about(workspace.open), ask_about(workspace.reference)
-    mine, other = reply(asked), reply(base) if base != asked else None
+    mine, other = replied(asked), replied(base) if base != asked else None
     if mine.better is not None and mine.now is not None and other is not None:
         other = Reply(estimate(base), other.better)  # like is compared with like
     return OpenPlan(
@@ -237,6 +243,26 @@ def open_plan() -> OpenPlan:
         _titled(mine, workspace.open),
         other and _titled(other, workspace.reference),
     )
+
+
+def replied(asked: Question) -> Reply:
+    """The reply that this run of the page shows, wherever it asks."""
+    known = session.replies()
+    if asked not in known:
+        known[asked] = reply(asked)
+    return known[asked]
+
+
+def compared_alike(workspace: Workspace) -> None:
+    """Answer the compared plans by one fidelity in this run of the page: until all are simulated,
+    every place shows the estimate."""
+    asked = [ask_about(plan) for plan in workspace.compared]
+    found = [replied(one) for one in asked]
+    coming = next((one.better for one in found if one.better is not None), None)
+    if coming is None or any(one.now is None for one in found):
+        return
+    for one, own in zip(asked, found, strict=True):
+        session.replies()[one] = Reply(estimate(one), own.better or coming)
 
 
 def _titled(found: Reply, plan: Draft) -> Reply:
@@ -260,7 +286,7 @@ def step_view(shown: OpenPlan) -> OpenPlan:
     if isinstance(scenario, Failure) or kind_of(scenario).scope(scenario) is None:
         return shown
     asked = replace(shown.asked, step_only=True)
-    return replace(shown, asked=asked, reply=reply(asked), reference=None)
+    return replace(shown, asked=asked, reply=replied(asked), reference=None)
 
 
 def refused(verb: Verb, scenario: Any) -> bool:
@@ -297,7 +323,14 @@ def answered(shown: OpenPlan) -> Run | None:
         waiting(shown.reply.better, f"{shown.plan.title} is being simulated.")
     elif isinstance(now, Failure):
         say(shown.plan, now)
+    say_estimate(shown)
     return now if isinstance(now, Run) else None
+
+
+def say_estimate(shown: OpenPlan) -> None:
+    """That figures are estimates, while the plan is being simulated."""
+    if shown.reply.now is not None and shown.reply.better is not None:
+        st.caption(":material/speed: These are estimates: the plan is being simulated.")
 
 
 def say(plan: Draft, failure: Failure) -> None:

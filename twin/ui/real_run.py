@@ -120,10 +120,10 @@ def _show(found: Happened, compared: StepComparison, answer: Run) -> None:
         )
     st.markdown(sentence(found.summary, found.trace, compared))
     _figures(compared)
-    st.subheader("Where the step time goes")
+    st.header("Where the step time goes")
     place(both_steps(compared, theme()), key="both steps")
     _timelines(found, compared, answer)
-    st.subheader("Action by action")
+    st.header("Action by action")
     place(actions(compared, theme()), key="action errors")
     table(action_rows(compared.actions))
     rows = chunk_rows(compared.actions)
@@ -171,7 +171,7 @@ def _timelines(found: Happened, compared: StepComparison, answer: Run) -> None:
 
 
 def _origin(found: Happened, folder: Path, answer: Run) -> None:
-    st.subheader("Provenance")
+    st.header("Provenance")
     header, steps = found.run.header, found.summary
     st.caption(
         f"{header.model} on {header.ranks} ranks, written {header.created or 'at unknown time'}; "
@@ -179,7 +179,7 @@ def _origin(found: Happened, folder: Path, answer: Run) -> None:
         f"{len(steps.warm_up)} before them taken for warm-up"
     )
     scenario = shlex.split(answer.report.provenance.reproduce or "")[2:]
-    st.code(shlex.join(["twin", "measured", str(folder), *scenario]), language="shell")
+    st.code(shlex.join(["twin", "measured", str(folder), *scenario]), language=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def live_section() -> None:
         )
     else:
         _follow(folder, against)
-    st.subheader("Coverage of sealed intervals")
+    st.header("Coverage of sealed intervals")
     _hits(kept)
 
 

@@ -42,10 +42,10 @@ def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
     found = _influences(shown)
     if found:
         place(tornado(swings(found), "Step time", "s", theme()), key="tornado")
-        st.subheader("What if")
+        st.header("What if")
         _what_if(shown, run.report, found)
     # The ledger, to be sorted by any column and searched.
-    st.subheader("Every number and its source")
+    st.header("Every number and its source")
     lines = number_rows(rows(scenario), found)
     kinds = sorted({line["Kind"] for line in lines})
     wanted = st.pills("Kinds", kinds, selection_mode="multi", default=kinds, key=f"kinds {kinds}")

@@ -110,7 +110,7 @@ def _verdict(shown: OpenPlan) -> None:
         elif now is not None:
             st.badge("Does not fit", icon=":material/block:", color="red")
         if better is not None:
-            words = "estimate" if now is not None else "simulating"
+            words = "estimate, being simulated" if now is not None else "simulating"
             st.badge(words, icon=":material/speed:", color="orange")
     if now is not None:
         st.caption(f"{now.kind.title[:1].upper()}{now.kind.title[1:]}")

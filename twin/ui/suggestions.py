@@ -29,7 +29,7 @@ _FAST: Final = (
 
 def suggestions(shown: OpenPlan) -> None:
     """The nearest plans that fit, with what they cost."""
-    st.subheader("The nearest plans that fit")
+    st.header("The nearest plans that fit")
     words = "Looking for the nearest plans that fit."
     found = ready(studied(nearest, shown.asked), shown.plan, words, 0)
     if found is None:

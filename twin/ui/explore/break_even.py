@@ -56,9 +56,9 @@ def break_even_section(shown: OpenPlan, scenario: Scenario) -> None:
         )
         return
     st.caption(_about(found, searched=not asked.only))
-    st.subheader("What if")
+    st.header("What if")
     _sliders(found.contest, shown.plan.name)
-    st.subheader("When would another plan win?")
+    st.header("When would another plan win?")
     _conditions(shown, scenario, found, asked)
 
 
@@ -132,7 +132,7 @@ def _show(scenario: Scenario, found: SearchResult, asked: SearchAsked, made: Con
         with st.expander("Inputs that could not be moved", icon=":material/block:"):
             table([{"Input": one["lever"], "Why": one["none"]} for one in absent])
     if made.bars:
-        st.subheader("Sensitivity of the run time")
+        st.header("Sensitivity of the run time")
         swings = [_swing(one) for one in made.bars]
         pictures.append(tornado(swings, "Run time", "d", theme()))
         place(pictures[-1], "explore tornado")

@@ -157,7 +157,7 @@ def downloads(
     theme: Theme,
 ) -> None:
     """The files, each made when it is asked for, and the command line that asks the same."""
-    st.markdown("**Download**")
+    st.header("Download")
     with st.container(horizontal=True):
         for end, label in _FORMATS.items():
             if end in files:
@@ -173,7 +173,7 @@ def downloads(
         "The camera above a chart saves it as a picture. The same on the command line, once an "
         "uploaded file is saved:"
     )
-    st.code(command, language="shell", wrap_lines=True)
+    st.code(command, language=None, wrap_lines=True)
 
 
 _LONGEST: Final = 80

@@ -57,7 +57,7 @@ def search_section(shown: OpenPlan, scenario: Scenario) -> None:
         else:
             _searched(scenario, found, wanted)
     if found is None or not (wanted and wanted.only):
-        st.subheader("Scaling of the plan's own layout")
+        st.header("Scaling of the plan's own layout")
         first_curve(shown, scenario)
 
 
@@ -175,7 +175,7 @@ def _points(found: SearchResult, key: str) -> None:
         Choosable(one.name, one.overrides, (f"**{one.name}**", *_said(one))) for one in found.spots
     ]
     chooser(points, key)
-    st.markdown("**Every point**")
+    st.header("Every point")
     names = [one.name for one in points]
     rows = [_row(one) for one in found.spots]
     words = "Layouts, the best first, then some that cannot run, with the reason"

@@ -247,7 +247,7 @@ def _points(found: Sweep, kind: Kind) -> None:
         for name, row in zip(names, found.rows, strict=True)
     ]
     chooser(points, _KEY)
-    st.markdown("**Every point**")
+    st.header("Every point")
     best = set(found.frontier)
     rows = [_cells(row, kind, best=place in best) for place, row in enumerate(found.rows)]
     words = "Every point of the sweep, with its figures or why it cannot run"

@@ -20,7 +20,18 @@ from twin.ui.comparison import (
     kpi_rows,
     why_not,
 )
-from twin.ui.place import ask_about, open_plan, place, ready, say, show_views, table, theme, waiting
+from twin.ui.place import (
+    ask_about,
+    open_plan,
+    place,
+    ready,
+    say,
+    show_views,
+    table,
+    theme,
+    title,
+    waiting,
+)
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 _ALONE: Final = (
@@ -33,6 +44,7 @@ _ADD: Final = "add to the comparison"
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
+    title("Compare", shown.plan)
     _add(shown.workspace)
     found = compared(shown.workspace)
     for plan, now in found.answers:
@@ -46,7 +58,7 @@ def page() -> None:
         return
     _compare(list(runs.values()))
     if "attribution" not in next(iter(runs.values())).kind.refusals:
-        st.subheader("Effect of each edit")
+        st.header("Effect of each edit")
         _attributions(shown.workspace, runs)
 
 
@@ -93,7 +105,7 @@ def _compare(runs: list[Run]) -> None:
     first, *others = kind.comparison_figures(runs, comparison)
     show_views([first], "compare")
     _figures(comparison, kind)
-    st.subheader("Inputs that differ")
+    st.header("Inputs that differ")
     rows = input_rows(comparison)
     if rows:
         table(rows)
@@ -104,7 +116,7 @@ def _compare(runs: list[Run]) -> None:
 
 def _figures(comparison: Any, kind: Any) -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.subheader("Key figures")
+        st.header("Key figures")
         few = st.toggle("Differences only", value=True, key="differences only")
     rows = kpi_rows(comparison, kind.kpis, changed_only=few)
     if rows:

@@ -11,7 +11,7 @@ from twin.ui.explore.break_even import break_even_section
 from twin.ui.explore.exports import expert_section, levers_section
 from twin.ui.explore.search import search_section
 from twin.ui.explore.sweep import sweep_section
-from twin.ui.place import OpenPlan, open_plan, refused, say, say_scope, step_view
+from twin.ui.place import OpenPlan, open_plan, refused, say, say_scope, step_view, title
 from twin.ui.sensitivity import sensitivity_section
 from twin.ui.session import section
 
@@ -28,9 +28,10 @@ _SWEEP: Final = "Sweep"
 
 def page() -> None:
     """Run the page once, top to bottom."""
+    shown = open_plan()
+    title("Explore", shown.plan)
     first, *others = _STEP
     name = section("Explore", [first, _SWEEP, *others])
-    shown = open_plan()
     scenario = scenario_of(shown.asked)
     if isinstance(scenario, Failure):
         say(shown.plan, scenario)

@@ -16,7 +16,7 @@ from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
-from twin.ui.place import OpenPlan, ask_about, code, open_plan, say
+from twin.ui.place import OpenPlan, ask_about, code, open_plan, say, say_estimate, title
 from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"
@@ -29,10 +29,11 @@ _SOFTWARE: Final = "software"
 
 def page() -> None:
     """Run the page once, top to bottom."""
+    shown = open_plan()
+    title("Plan", shown.plan)
     if session.section("Plan", ["Scenario", "Catalog"]) == "Catalog":
         catalog_section()
         return
-    shown = open_plan()
     before = scenario_of(ask_about(shown.plan.original))
     _say(shown, before)
     _open()
@@ -111,6 +112,7 @@ def _say(shown: OpenPlan, before: Root | Failure) -> None:
     elif not isinstance(now, Run):
         say(shown.plan, now)
     else:
+        say_estimate(shown)
         say_verdict(now.kind.sentences(now)[0], now.report)
         st.caption(now.kind.facts(now))
         st.page_link(RESULT, label="Why", icon=":material/arrow_forward:")

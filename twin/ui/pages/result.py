@@ -19,6 +19,7 @@ from twin.ui.place import (
     sections,
     show_views,
     step_view,
+    title,
 )
 from twin.ui.session import section
 from twin.ui.suggestions import suggestions
@@ -33,6 +34,7 @@ _TABLES: Final = "Tables"
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
+    title("Result", shown.plan)
     run = answered(shown)
     if run is None:
         return
@@ -78,10 +80,10 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     if is_step:
         derivation(shown, run)
     if is_step or shown.asked.step_only:
-        other_software(shown)
-    st.subheader("Assumptions and limits")
-    warnings(run.report.warnings)
-    st.subheader("Provenance")
+        other_software(shown, run.report)
+    st.header("Assumptions and limits")
+    warnings(run.report)
+    st.header("Provenance")
     provenance(run)
 
 
