@@ -9,6 +9,7 @@ import pytest
 
 from tests.ui.conftest import checked, events
 from tests.ui.test_pages import PAGES, words
+from twin.answers import Run
 from twin.spec.expect import FIGURES
 from twin.ui import answers
 from twin.ui.answers import Question, Reply, estimate
@@ -54,6 +55,7 @@ def test_a_simulation_that_ends_while_a_page_is_drawn_changes_no_half_of_it(
     """The first reply of a page is an estimate, later ones are simulated: all of it shows one."""
     asked = Question("kimi-k2-256xh800", None, ("cluster.nodes=64",), stamp())
     fast, slow = estimate(asked), events("kimi-k2-256xh800", "cluster.nodes=64")
+    assert isinstance(fast, Run)
     assert fast.report.step_ns != slow.report.step_ns
     given: list[Question] = []
 
