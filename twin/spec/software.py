@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field, Strict, ValidationInfo
 
 from twin.errors import FieldError
-from twin.spec.base import Flag, Ratio, Seconds, Spec
+from twin.spec.base import Flag, Seconds, Spec
 from twin.spec.memory import Fp8Store, Offload, Recompute
 
 Calls = Annotated[float, Field(ge=0, le=100_000)]
@@ -76,8 +76,9 @@ class HostThreadSpec(Spec):
     """the host issues operations while the device runs earlier ones; false: host and device are one
     thread, as on a CPU, so what issuing takes is added, and a kernel's launch is part of it: those
     of the calibration do not count"""
-    slowness: Ratio = 1.0
-    """time of the host over that of all that is counted: what the counts leave out"""
+    slowness: Annotated[float, Strict(), Field(ge=0.1, le=1000)] = 1.0
+    """time of the host over that of all that is counted: what the counts leave out; below 1 on a
+    faster CPU"""
     rank_spread: Annotated[float, Field(ge=0, le=1)] = 0.0
     """standard deviation of the host's time for a layer over its mean, from pass to pass and from
     rank to rank: ranks that exchange wait for the slowest of them"""

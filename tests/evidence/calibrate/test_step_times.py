@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from twin.cli.main import main
+from twin.engine import lower, simulate
 from twin.errors import DEFAULT, UsageError
 from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate, from_steps
 from twin.evidence.calibrate.columns import StepRow
@@ -20,6 +21,8 @@ from twin.evidence.calibrate.write import write
 from twin.inference.engine import engine
 from twin.inference.seconds import decode_pass
 from twin.loading import load, load_part
+from twin.planning import plan
+from twin.spec.cluster import NodeSpec
 from twin.spec.inference import EngineSpec
 
 _FACTORS = {factor.name: factor for factor in NAMED_FACTORS}
@@ -31,9 +34,9 @@ SHAPES = ((2, 1024, 1), (4, 1024, 2), (2, 2048, 1), (4, 2048, 4), (2, 4096, 2), 
 """Layers, hidden size and micro-batch: from runs that wait for the host to runs that do not."""
 
 
-def rows(noise: float = 0.0, seed: int = 0) -> tuple[StepRow, ...]:
-    """Steps on 8 GPUs that the twin itself plays under `TRUTH`, with noise."""
-    random = np.random.default_rng(seed)
+def rows(noise: float = 0.0, *more: str, host: float = 6.0) -> tuple[StepRow, ...]:
+    """Steps on 8 GPUs that the twin itself simulates under `TRUTH`, with noise."""
+    random = np.random.default_rng(0)
     steps: list[StepRow] = []
     for layers, hidden, micro_batch in SHAPES:
         sets = (
@@ -51,12 +54,14 @@ def rows(noise: float = 0.0, seed: int = 0) -> tuple[StepRow, ...]:
             "parallel.schedule.kind=1f1b",
             f"parallel.micro_batch={micro_batch}",
             f"train.global_batch={8 * micro_batch}seq",
+            *more,
         )
         scenario = load("gpt-175b-64xa100-full", sets)
         name = f"{layers} x {hidden}, {micro_batch}"
         steps.append(StepRow(name, scenario, 1.0, "fit", DEFAULT))
     played = StepSimulator(steps, BASE)
-    seconds = [np.exp(played.exact(row, TRUTH)) for row in range(len(steps))]
+    truth = TRUTH | {HOST: host}
+    seconds = [np.exp(played.exact(row, truth)) for row in range(len(steps))]
     factors = np.exp(random.normal(scale=noise, size=len(steps)))
     pairs = zip(steps, seconds, factors, strict=True)
     return tuple(replace(step, measured=float(s * f)) for step, s, f in pairs)
@@ -182,8 +187,68 @@ def test_fitted_links_become_a_node(tmp_path: Path) -> None:
     write(found, tmp_path)
     name = "a100-80gb-8gpu-8x200g"
     node = load_part("nodes", f"{name}-linked", [tmp_path]).spec
-    assert node.nvlink.efficiency == pytest.approx(found.nodes[name].nvlink.efficiency, rel=1e-3)
+    fitted = found.parts["node"][name]
+    assert isinstance(fitted, NodeSpec)
+    assert node.nvlink.efficiency == pytest.approx(fitted.nvlink.efficiency, rel=1e-3)
     assert node.nvlink.bandwidth == load_part("nodes", name).spec.nvlink.bandwidth
+
+
+CORE = "software=megatron-core"
+
+
+@pytest.fixture(scope="module")
+def slow_host() -> Calibration:
+    made = rows(0.01, CORE, host=2.0)
+    return from_steps(made, BASE, STAMP, "slow", ("compute", "host"))
+
+
+def test_the_host_of_a_stack_is_found_again_and_that_of_bare_kernels_stays(
+    slow_host: Calibration,
+) -> None:
+    path = "megatron-core.host.slowness"
+    assert factor(slow_host, path) == pytest.approx(2.0, rel=0.05)
+    assert factor(slow_host, "gemm") == pytest.approx(0.7, rel=0.05)
+    (own,) = (number for number in slow_host.found if number.path == path)
+    assert own.low < 2.0 * own.before < own.high
+    assert own.learned > 0.9
+    assert slow_host.profile.dispatch == BASE.dispatch
+
+
+@pytest.mark.parametrize(("stack", "times"), [("megatron-core-slow", 1.0), ("megatron-core", 0.5)])
+def test_a_scenario_that_names_the_written_stack_takes_the_measured_seconds(
+    slow_host: Calibration, tmp_path: Path, stack: str, times: float
+) -> None:
+    """The step waits for the host, so that with the shipped one it takes half as long."""
+    write(slow_host, tmp_path)
+    made = rows(0.0, CORE, host=2.0)[0]
+    text = made.scenario.model_dump(mode="json", by_alias=True, exclude={"calibration"})
+    file = tmp_path / "plan.yaml"
+    file.write_text(json.dumps(text | {"software": stack}))
+    scenario = load(file)
+    seconds = simulate(lower(plan(scenario))).step_ns / 1e9
+    assert seconds / made.measured == pytest.approx(times, rel=0.05)
+
+
+def test_a_factor_that_moves_no_row_is_refused() -> None:
+    """One GPU has no links to wait for."""
+    alone = ("cluster.node.gpus=1", "parallel.tensor=1", "parallel.pipeline=1")
+    with pytest.raises(UsageError, match="TW359 `links` moves none of the rows"):
+        from_steps(rows(0.0, *alone)[:3], BASE, STAMP, "alone", ("links",))
+
+
+def test_a_factor_that_rows_hardly_tell_is_noted() -> None:
+    """GEMMs hide the host, unless it were five times slower."""
+    found = from_steps(rows(0.0, host=1.0), BASE, STAMP, "hidden", ("compute", "host"))
+    (note,) = (note for note in found.notes if "rows tell hardly anything of" in note)
+    assert "`host`" in note
+    assert factor(found, "gemm") == pytest.approx(0.7, rel=0.01)
+
+
+def test_factors_are_refused_where_kernels_are_fitted(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_text("{}")
+    for place in (tmp_path, tmp_path / "trace.json"):
+        with pytest.raises(UsageError, match="holds kernels"):
+            calibrate(CalibrationRequest(place, factors=("host",)))
 
 
 COLUMNS = "name,use,gpu,gpus,model,tensor,pipeline,recompute,global_batch,sequence,seconds"

@@ -6,7 +6,7 @@ Three kinds of sources: a table of step times, a folder of `reference.measure`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -14,18 +14,26 @@ from typing import Final
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate import kernel_fit, result
-from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, ChosenFactors
+from twin.evidence.calibrate.choice import ROWS_PER_NUMBER, TOLD, ChosenFactors
 from twin.evidence.calibrate.columns import StepRow, steps
 from twin.evidence.calibrate.factors import NAMED_FACTORS, Factor, named
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.measure_folder import read_folder
 from twin.evidence.calibrate.profiler import Profiled, read_trace
 from twin.evidence.calibrate.result import Calibration, RowError, Stamp
-from twin.evidence.calibrate.step_fit import SETS, StepSimulator, errors, fit_steps
+from twin.evidence.calibrate.step_fit import (
+    SEEN,
+    SETS,
+    StepSimulator,
+    errors,
+    fit_steps,
+    is_bare,
+)
 from twin.evidence.calibrate.table import SUFFIXES, read_table
 from twin.loading import catalog_parts, load_part
 from twin.loading.files import display
 from twin.loading.tree import hint
+from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec
 
@@ -58,10 +66,14 @@ def calibrate(request: CalibrationRequest, tell: Tell | None = None) -> Calibrat
     if not path.exists():
         fix = "name a table of step times, a profiler trace, or a folder of reference.measure"
         raise UsageError([Problem("TW350", "", f"there is no `{display(path)}`", fix)])
-    if path.is_dir():
-        return _folder(request)
     if path.suffix.lower() in SUFFIXES:
         return _table(request, tell)
+    if request.factors:
+        message = f"`{display(path)}` holds kernels, and factors are fitted on step times"
+        fix = "leave --factors out: each class of kernels is fitted by itself"
+        raise UsageError([Problem("TW359", "--factors", message, fix)])
+    if path.is_dir():
+        return _folder(request)
     if path.suffix.lower() in (".json", ".gz"):
         return _trace(request)
     message = f"`{display(path)}` is no source: its name says neither table nor trace"
@@ -90,32 +102,87 @@ def from_steps(
     """A calibration from step times. Rows of use `check` are predicted, and nothing else. Raises
     `UsageError` where the rows are too few for what is wanted."""
     own, checks = ([row for row in rows if row.use == use] for use in ("fit", "check"))
-    sets = _sets(wanted, len(own))
+    sets = _read_by(own, _sets(wanted, len(own)))
     played = StepSimulator(own, base)
+    if wanted:
+        _refuse_silent(played, sets[-1])
     chosen = fit_steps(played, sets, forced=bool(wanted), tell=tell)
     best = chosen.best.values()
-    nodes = {step.scenario.cluster.node.name: step.scenario.cluster.node for step in own}
+    parts: dict[str, Mapping[str, Spec]] = {
+        "node": {step.scenario.cluster.node.name: step.scenario.cluster.node for step in own},
+        "software": {one.name: one for step in own if (one := step.scenario.software)},
+    }
     after = errors(played, best, range(len(own)))
     profile = numbers.scaled("calibration", base, best)
     names, times = [step.name for step in own], [step.measured for step in own]
     facts = result.row_errors("steps", names, times, chosen, after)
-    moved = result.found(chosen, base, nodes)
-    linked = any(one.path.startswith(f"{node}.") for one in moved for node in nodes)
+    moved = result.found(chosen, base, parts)
+    changed = {root: _changed(root, named, best) for root, named in parts.items()}
     return Calibration(
         name,
         stamp,
         _named(profile, name, stamp),
-        {k: numbers.scaled("node", node, best) for k, node in nodes.items()} if linked else {},
+        changed,
         moved,
         result.trials("steps", chosen),
         (*facts, *_unseen(checks, (base, {}), (base, best))),
         result.interval(chosen),
-        (*_notes(stamp), *_far(chosen)),
+        (*_notes(stamp), *_far(chosen), *_untold(chosen), *_named_by(changed, name)),
+    )
+
+
+def _read_by(
+    rows: Sequence[StepRow], sets: Sequence[tuple[Factor, ...]]
+) -> tuple[tuple[Factor, ...], ...]:
+    """Factors without the host of bare kernels, where every row has a stack with a host."""
+    if any(is_bare(row.scenario) for row in rows):
+        return tuple(sets)
+
+    def own(factor: Factor) -> Factor:
+        read = tuple(path for path in factor.numbers if path != numbers.BARE_HOST)
+        return replace(factor, numbers=read)
+
+    return tuple(tuple(own(factor) for factor in factors) for factors in sets)
+
+
+def _refuse_silent(rows: StepSimulator, factors: Iterable[Factor]) -> None:
+    """Raises `UsageError` where a factor that was asked for moves no row."""
+    silent = [factor for factor in factors if rows.moves(factor) < SEEN]
+    if silent:
+        fix = "measure steps that wait for it, or leave it out of --factors"
+        texts = (f"`{factor.name}` moves none of the rows: {factor.meaning}" for factor in silent)
+        raise UsageError(Problem("TW359", "--factors", text, fix) for text in texts)
+
+
+def _changed(root: str, parts: Mapping[str, Spec], by: Mapping[Factor, float]) -> dict[str, Spec]:
+    """The parts that some factors change."""
+    after = {name: numbers.scaled(root, part, by) for name, part in parts.items()}
+    return {name: part for name, part in after.items() if part != parts[name]}
+
+
+def _untold(chosen: ChosenFactors) -> tuple[str, ...]:
+    """A note on each factor of which the rows tell hardly anything at its value."""
+    facts = zip(chosen.best.factors, chosen.best.ridge.learned, strict=True)
+    return tuple(
+        f"rows tell hardly anything of `{factor.name}`: they took {max(0.0, learned):.0%} of its "
+        "spread, so it stays near the base"
+        for factor, learned in facts
+        if learned < TOLD
+    )
+
+
+def _named_by(changed: Mapping[str, Mapping[str, Spec]], name: str) -> tuple[str, ...]:
+    """A note on how scenarios name the parts beside the profile."""
+    fields = {"node": "cluster.node", "software": "software"}
+    return tuple(
+        f"scenarios name what was fitted beside the profile with `{fields[root]}: {part}-{name}`"
+        for root, parts in changed.items()
+        for part in parts
     )
 
 
 Under = tuple[CalibrationSpec, dict[Factor, float]]
-"""A profile, and factors on it and on the links of nodes."""
+"""A profile, and factors on it, on the links of nodes and on the hosts of stacks."""
 
 
 def _unseen(rows: Sequence[StepRow], before: Under, after: Under) -> tuple[RowError, ...]:

@@ -1,5 +1,5 @@
-"""What a calibration may change: a few factors (`factors.yaml`), each on numbers of a profile or
-of a node's links, with a prior spread around 1.
+"""What a calibration may change: a few factors (`factors.yaml`), each on numbers of a profile, of
+a node's links or of a stack's host, with a prior spread around 1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ SECONDS: Final = frozenset(
     ("launch", "group_launch", "attention_forward_launch", "attention_backward_launch", "dispatch")
 )
 """Numbers that are times; all others are shares or ramps."""
-_CEILING: Final[Mapping[str, float]] = {"ramp": 1e5, **dict.fromkeys(SECONDS, 1.0)}
+_CEILING: Final[Mapping[str, float]] = {
+    "ramp": 1e5, "slowness": 1e3, **dict.fromkeys(SECONDS, 1.0),
+}  # fmt: skip
 """The most that a field takes, by the last word of its name; 1 for the others, which are shares."""
+BARE_HOST: Final = "calibration.dispatch"
+"""The number that says what the host of bare kernels takes; a stack has numbers of its own."""
 _MOST: Final = 3.0
 """A logarithm, a factor of twenty: what a fit may never leave, whatever the field takes."""
 
@@ -33,9 +37,10 @@ _MOST: Final = 3.0
 @dataclass(frozen=True, slots=True)
 class Factor:
     """One number that a fit finds: by how much it multiplies `numbers` (dotted paths below
-    `calibration` or `node`), and the spread of its logarithm before any row is seen. A fit that
-    frees it begins at each of `starts`: a floor that does not bind has no slope, so from 1 alone an
-    optimum may be missed."""
+    `calibration`, `node` or `software`), and the spread of its logarithm before any row is seen.
+
+    A fit that frees it begins at each of `starts`: a floor that does not bind has no slope, so from
+    1 alone an optimum may be missed."""
 
     name: str
     meaning: str
@@ -90,8 +95,8 @@ def replaced(section: _Section, path: str, number: float) -> _Section:
 
 
 def scaled(root: str, section: _Section, by: Mapping[Factor, float]) -> _Section:
-    """The section called `root` (`calibration` or `node`) under some factors; numbers that it does
-    not have stay away."""
+    """The section called `root` (`calibration`, `node` or `software`) under some factors; numbers
+    that it does not have stay away."""
     for factor, times in by.items():
         for path in factor.numbers:
             first, _, rest = path.partition(".")

@@ -17,8 +17,8 @@ from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate.choice import ChosenFactors, JudgedFactors
 from twin.evidence.calibrate.columns import Use
 from twin.evidence.calibrate.factors import Array
+from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
-from twin.spec.cluster import NodeSpec
 
 VERSION: Final = 1
 """Version of this document and of the notes in a written profile."""
@@ -26,9 +26,9 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class FittedNumber:
-    """One number of a profile or of a node's links: before, after, the range in which it may lie
-    (two standard deviations), the factor that moved it, and how much of that factor's spread the
-    rows took away."""
+    """One number of a profile, of a node's links or of a stack's host: before, after, the range in
+    which it may lie (two standard deviations), the factor that moved it, and how much of that
+    factor's spread the rows took away."""
 
     path: str
     before: float
@@ -110,14 +110,16 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A profile with everything that speaks for and against it. `nodes` are the nodes of the rows
-    whose links were fitted; `interval` is by what a further step time may differ, four of five
-    times; `others` are what of a trace is not mapped, as (name, why, calls, share)."""
+    """A profile with everything that speaks for and against it.
+
+    `parts` are the nodes whose links were fitted, by `node`, and the stacks whose hosts were, by
+    `software`. `interval` is by what a further step time may differ, four of five times. `others`
+    are what of a trace is not mapped, as (name, why, calls, share)."""
 
     name: str
     stamp: Stamp
     profile: CalibrationSpec
-    nodes: Mapping[str, NodeSpec]
+    parts: Mapping[str, Mapping[str, Spec]]
     found: tuple[FittedNumber, ...]
     tried: tuple[Trial, ...]
     rows: tuple[RowError, ...]
@@ -164,9 +166,14 @@ class Calibration:
                 for name, why, calls, share in self.others
             ],
             "profile": self.profile.model_dump(mode="json"),
-            "nodes": {k: node.model_dump(mode="json") for k, node in self.nodes.items()},
+            "nodes": _dumped(self.parts.get("node", {})),
+            "software": _dumped(self.parts.get("software", {})),
             "notes": list(self.notes),
         }  # fmt: skip
+
+
+def _dumped(parts: Mapping[str, Spec]) -> dict[str, Any]:
+    return {name: part.model_dump(mode="json") for name, part in parts.items()}
 
 
 def share(error: float) -> float:
@@ -175,17 +182,17 @@ def share(error: float) -> float:
 
 
 def found(
-    chosen: ChosenFactors, base: CalibrationSpec, nodes: Mapping[str, NodeSpec]
+    chosen: ChosenFactors, base: CalibrationSpec, parts: Mapping[str, Mapping[str, Spec]]
 ) -> tuple[FittedNumber, ...]:
-    """The numbers that the taken factors move, with their ranges."""
+    """The numbers of the base and of named parts that the taken factors move, with their ranges."""
     best = chosen.best
     ridge = best.ridge
-    parts: list[FittedNumber] = []
+    moved: list[FittedNumber] = []
     facts = zip(best.factors, ridge.x, ridge.deviations, ridge.learned, strict=True)
     for factor, x, deviation, learned in facts:
         for path in factor.numbers:
             root, _, rest = path.partition(".")
-            sections = {"": base} if root == "calibration" else nodes
+            sections = {"": base} if root == "calibration" else parts.get(root, {})
             for name, section in sections.items():
                 before = numbers.value(section, rest)
                 if before is None:
@@ -193,10 +200,10 @@ def found(
                 ends = (x, x - 2 * deviation, x + 2 * deviation)
                 after, low, high = (min(before * exp(v), numbers.ceiling(path)) for v in ends)
                 shown = f"{name}.{rest}" if name else rest
-                parts.append(
+                moved.append(
                     FittedNumber(shown, before, after, low, high, factor.name, float(learned))
                 )
-    return _joined(parts)
+    return _joined(moved)
 
 
 def _joined(parts: Iterable[FittedNumber]) -> tuple[FittedNumber, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import log
+from math import exp, log
 from typing import Any, Final, cast
 
 import numpy as np
@@ -46,6 +46,9 @@ MOVED: Final = 0.005
 """Change of the ratio of events to the fast path, as a logarithm, that makes a fit run again."""
 MOST_FITS: Final = 3
 """Fits at most."""
+SEEN: Final = 1e-3
+"""Logarithm by which a factor moves some row, for rows to tell it (OURS): clocks of steps are no
+better."""
 
 Tell = Callable[[str], None]
 
@@ -81,7 +84,18 @@ class StepSimulator:
     def bounds(self, factors: Sequence[Factor]) -> tuple[Array, Array]:
         """Least and most of the factors' logarithms."""
         nodes: list[Spec] = [step.scenario.cluster.node for step in self.steps]
-        return numbers.bounds(factors, {"calibration": [self.base], "node": nodes})
+        stacks: list[Spec] = [one for step in self.steps if (one := step.scenario.software)]
+        sections = {"calibration": [self.base], "node": nodes, "software": stacks}
+        return numbers.bounds(factors, sections)
+
+    def moves(self, factor: Factor) -> float:
+        """By how much a factor moves the row that it moves most, as a logarithm: a spread to either
+        side, and where a fit begins."""
+        values = {exp(-factor.spread), exp(factor.spread), *factor.starts}
+        every = range(len(self.steps))
+        before = [self.error(row, {}) for row in every]
+        after = ([self.error(row, {factor: value}) for row in every] for value in values)
+        return max(abs(a - b) for own in after for a, b in zip(own, before, strict=True))
 
     def _play(self, row: int, factors: dict[Factor, float], fidelity: str) -> float:
         own = self.steps[row]
@@ -108,11 +122,21 @@ def _pass_seconds(scenario: Scenario, batch: int, cached: int) -> float:
 
 
 def under(scenario: Scenario, base: CalibrationSpec, factors: dict[Factor, float]) -> Scenario:
-    """The scenario with a profile and the links of its nodes under some factors."""
+    """The scenario with a profile, the links of its nodes and the host of its stack under some
+    factors."""
     node = numbers.scaled("node", scenario.cluster.node, factors)
-    cluster = scenario.cluster.model_copy(update={"node": node})
-    calibration = numbers.scaled("calibration", base, factors)
-    return scenario.model_copy(update={"cluster": cluster, "calibration": calibration})
+    changes: dict[str, Any] = {
+        "cluster": scenario.cluster.model_copy(update={"node": node}),
+        "calibration": numbers.scaled("calibration", base, factors),
+    }
+    if scenario.software is not None:
+        changes["software"] = numbers.scaled("software", scenario.software, factors)
+    return scenario.model_copy(update=changes)
+
+
+def is_bare(scenario: Scenario) -> bool:
+    """Whether no stack says what the host does."""
+    return scenario.software is None or scenario.software.host is None
 
 
 def fit_steps(

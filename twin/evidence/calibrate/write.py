@@ -2,6 +2,7 @@
 
     FOLDER/catalog/calibrations/NAME.yaml   the profile, over the base that it stays near
     FOLDER/catalog/nodes/NODE-NAME.yaml     nodes whose links were fitted
+    FOLDER/catalog/software/STACK-NAME.yaml stacks whose hosts were fitted, with the profile
     FOLDER/catalog/sources.yaml             what they cite
     FOLDER/NAME.json                        rows, residuals, trials, interval
 
@@ -23,6 +24,8 @@ from twin.evidence.calibrate.result import VERSION, Calibration, Errors, FittedN
 from twin.loading import catalog_parts, load_part
 from twin.units import format_quantity
 
+_PARTS: Final = {"node": "nodes", "software": "software"}
+"""Folders of the catalog, by what a factor calls their parts."""
 DIGITS: Final = 4
 """Significant digits that are written; no fit knows more."""
 
@@ -35,8 +38,10 @@ def write(calibration: Calibration, folder: Path) -> list[Path]:
         catalog / "calibrations" / f"{calibration.name}.yaml": profile_text(calibration),
         folder / f"{calibration.name}.json": json.dumps(calibration.to_json(), indent=2) + "\n",
     }
-    for node in calibration.nodes:
-        files[catalog / "nodes" / f"{node}-{calibration.name}.yaml"] = node_text(calibration, node)
+    for root, kind in _PARTS.items():
+        for part in calibration.parts.get(root, {}):
+            file = catalog / kind / f"{part}-{calibration.name}.yaml"
+            files[file] = part_text(calibration, part, with_profile=root == "software")
     try:
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,14 +76,16 @@ def profile_text(calibration: Calibration) -> str:
     return "\n".join([*lines, *_nested(numbers)]) + "\n"
 
 
-def node_text(calibration: Calibration, node: str) -> str:
-    """A node with its links as fitted."""
-    own = [found for found in calibration.found if found.path.startswith(f"{node}.")]
-    numbers = {f.path.removeprefix(f"{node}."): _leaf(f, calibration) for f in own}
+def part_text(calibration: Calibration, part: str, *, with_profile: bool) -> str:
+    """A node or a stack with its links or its host as fitted; a stack brings the profile along."""
+    own = [found for found in calibration.found if found.path.startswith(f"{part}.")]
+    numbers = {f.path.removeprefix(f"{part}."): _leaf(f, calibration) for f in own}
+    gpu = json.dumps(calibration.stamp.device)
     lines = [
         *_head(calibration),
-        f"extends: {node}",
-        f"name: {node}-{calibration.name}",
+        f"extends: {part}",
+        f"name: {part}-{calibration.name}",
+        *([f"calibrations: {{{gpu}: {calibration.name}}}"] if with_profile else []),
         *_nested(numbers),
     ]
     return "\n".join(lines) + "\n"
@@ -99,7 +106,7 @@ def _says_enough(calibration: Calibration) -> bool:
 
 
 def _own(calibration: Calibration) -> list[FittedNumber]:
-    """The numbers of the profile, without those of links."""
+    """The numbers of the profile, without those of links and hosts."""
     return [f for f in calibration.found if value(calibration.profile, f.path) is not None]
 
 
