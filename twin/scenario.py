@@ -160,6 +160,10 @@ class TrainSpec(Spec):
     """low-rank adapters, which alone are trained; null: all weights are"""
     routing: Annotated[Routing, Axis("twin.routing")] = Balanced()
     """how tokens spread over experts"""
+    gc_interval: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    """steps between garbage collections of Python that all ranks do together (Megatron-LM's
+    --manual-gc-interval, torchtitan's gc_freq); 0: none while training; null: as the software
+    does"""
 
     @property
     def gathers_fp8(self) -> bool:
@@ -424,6 +428,14 @@ class Scenario(Root):
     def software_assumed(self) -> bool:
         """Whether nobody wrote the software, so that it is the typical one of the layout."""
         return self._provenance.keys.get("software") == DEFAULT
+
+    @property
+    def gc_interval(self) -> int | None:
+        """Steps between garbage collections of all ranks, 0 for none; None: each rank collects when
+        its own allocations ask for it, or the software says nothing."""
+        host = self.software.host if self.software else None
+        usual = host.collector.interval if host and host.collector else None
+        return usual if self.train.gc_interval is None else self.train.gc_interval
 
     @property
     def phase_tokens(self) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from typing import Final
 
 from twin.engine.events import Played
 from twin.engine.graph import Graph
-from twin.engine.host import ISSUE
+from twin.engine.host import COLLECTED, ISSUE
 from twin.engine.program import (
     COMPUTE,
     CONTEXT,
@@ -73,7 +73,12 @@ EXPOSED: Final[dict[int, str]] = {
     HOST: "host",
 }
 
-BY_NAME: Final = {"optimizer": "optimizer", ISSUE: "host", IMBALANCE: "imbalance"}
+BY_NAME: Final = {
+    "optimizer": "optimizer",
+    ISSUE: "host",
+    COLLECTED: "host",
+    IMBALANCE: "imbalance",
+}
 """The cause of a compute step by its name; of others it is `compute`."""
 
 Piece = tuple[int, int, str]

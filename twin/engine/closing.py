@@ -33,7 +33,7 @@ from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
 from twin.collectives.base import Traffic
 from twin.engine.buckets import gathered, new_weights, reduced
 from twin.engine.cost_model import CostModel, nanoseconds
-from twin.engine.host import ISSUE, NAME
+from twin.engine.host import COLLECTED, ISSUE, NAME
 from twin.engine.program import COMPUTE, DATA, FROM_HOST, HOST, TO_HOST, Group, Step, Template
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
@@ -61,6 +61,16 @@ def finishes(plan: Plan, costs: CostModel) -> tuple[Close, ...]:
         steps, ready = made[key]
         found.append((steps, tuple(None if at is None else chunks[at].index for at in ready)))
     return tuple(found)
+
+
+def delayed(close: Close, waited_ns: int) -> Close:
+    """The closing steps, and behind all of them what ranks wait for garbage collections."""
+    steps, ready = close
+    if not waited_ns:
+        return close
+    last = {step.stream: place for place, step in enumerate(steps)}
+    step = Step(COLLECTED, COMPUTE, waited_ns, tuple(last.values()))
+    return (*steps, step), (*ready, None)
 
 
 def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[int, ...]]:

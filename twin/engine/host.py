@@ -23,10 +23,10 @@ from math import ceil, inf
 from statistics import NormalDist
 from typing import Final, Literal
 
-from twin.arch.ops import Layer, Op, Work
+from twin.arch.ops import Exchange, Layer, Op, Work
 from twin.engine.program import COMPUTE, HOST, Step, Template
 from twin.spec.calibration import CalibrationSpec
-from twin.spec.software import HostThreadSpec, OperationSpec
+from twin.spec.software import CollectorSpec, HostThreadSpec, OperationSpec
 
 Part = Literal["forward", "backward", "weight"]
 """Forward, the gradient of the input, and that of the weight."""
@@ -34,6 +34,8 @@ NAME: Final = "host"
 """Of the steps of the host, and of the end of a pass that waits for it."""
 ISSUE: Final = "issue"
 """Of steps of the compute stream in which the thread of the device issues what it runs next."""
+COLLECTED: Final = "garbage_collection"
+"""Of the closing step in which ranks wait for hosts that collect garbage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +160,34 @@ class HostCosts:
             own += sum(self._items(one.update) for one in known if one is not None)
         return self.slowness * own
 
+    @property
+    def collector(self) -> CollectorSpec | None:
+        """Python's garbage collection."""
+        return None if self.software is None else self.software.collector
+
+    def kept(self, item: Op | Exchange) -> float:
+        """Python's objects that an item of a layer keeps until its backward; the replay of a graph
+        makes none."""
+        if self.collector is None or self._graphed(item.name):
+            return 0.0
+        own = self._operation(item)
+        if own is None or (isinstance(item, Op) and self._graphed(item.kind)):
+            return 0.0
+        turns = _turns(own, item, item.forward) if isinstance(item, Op) else 0
+        return sum(
+            number * (own.forward.get(name, 0.0) + turns * own.each_forward.get(name, 0.0))
+            for name, number in self.collector.kept.items()
+        )
+
     def _graphed(self, *names: str) -> bool:
         graphed = () if self.software is None else self.software.graphed
         return "all" in graphed or not set(names).isdisjoint(graphed)
 
-    def _operation(self, op: Op) -> OperationSpec | None:
+    def _operation(self, item: Op | Exchange) -> OperationSpec | None:
         if self.software is None:
             return None
         known = self.software.operations
-        return known.get(op.name) or known.get(op.kind)
+        return known.get(item.name) or (known.get(item.kind) if isinstance(item, Op) else None)
 
     def _items(self, counts: Mapping[str, float]) -> float:
         assert self.software is not None, "counts belong to a software stack"

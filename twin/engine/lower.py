@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from twin.engine.buckets import gathered, reduced
-from twin.engine.closing import finishes, opening
+from twin.engine.closing import delayed, finishes, opening
+from twin.engine.collector import collection_ns
 from twin.engine.cost_model import CostModel, nanoseconds, rates
 from twin.engine.link_map import wire
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
@@ -38,7 +39,9 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         # A stage goes on when its host has seen the message.
         seen = message.latency_ns + round(costs.host.sync_ns)
         message = replace(message, latency_ns=seen, awaited=True)
-    closes = finishes(plan, costs)
+    passes = _passes(plan, costs)
+    waited = nanoseconds(collection_ns(plan, costs, passes) / 1e9)
+    closes = tuple(delayed(close, waited) for close in finishes(plan, costs))
     opens = [opening(plan, costs, stage) for stage in range(plan.mesh.pipeline)]
     return Program(
         roles=roles(plan, ranks),
@@ -46,7 +49,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         stages=plan.mesh.pipeline,
         chunks_per_stage=scenario.parallel.virtual,
         microbatches=plan.microbatches,
-        passes=_passes(plan, costs),
+        passes=passes,
         receive=_receive(plan, costs),
         message=message,
         finish=tuple(steps for steps, _ in closes),

@@ -16,6 +16,7 @@ from typing import Any, Final
 from twin.arch.attention import causal_flop
 from twin.arch.count import flop_per_token
 from twin.arch.stack import heads
+from twin.engine.host import COLLECTED
 from twin.engine.program import Program
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
@@ -286,7 +287,15 @@ class _Derivation:
             else f"the host thread of {stack.name}: what it does for every operation "
             "(software.host), where it is late, or has asked the device"
         )
+        if self._collected:
+            said = f"{said}; {self._collected / 1e6:.3g} ms of it for garbage collection"
         return f"{said}. Less with: {'; '.join(self._host_levers())}"
+
+    @property
+    def _collected(self) -> int:
+        """Nanoseconds of the step in which ranks wait for hosts that collect garbage."""
+        steps = self.program.finish[0]
+        return sum(step.duration_ns for step in steps if step.name == COLLECTED)
 
     def _imbalance(self) -> str:
         """How full the fullest expert rank is, by what routing, and what makes it less."""
@@ -309,6 +318,13 @@ class _Derivation:
             levers.append(f"another parallel.dispatcher (now {parallel.dispatcher})")
             if not parallel.schedule.pairs:
                 levers.append("parallel.schedule with overlap_all_to_all")
+        if self._collected:
+            interval = self.plan.scenario.gc_interval
+            levers.append(
+                "garbage collections of all ranks together: train.gc_interval (now automatic)"
+                if interval is None
+                else f"a longer train.gc_interval (now {interval} steps)"
+            )
         return [*levers, "another software"]
 
     def _taken(self) -> str:

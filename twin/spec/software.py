@@ -57,6 +57,23 @@ Operations = Annotated[
 ]
 
 
+class CollectorSpec(Spec):
+    """Python's cyclic garbage collector, which stops the host thread while it walks the objects
+    that may be part of a cycle."""
+
+    interval: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    """steps between collections that all ranks do together; 0: none while training; null: automatic
+    ones, of each rank when its own allocations ask for one; `train.gc_interval` wins"""
+    objects: Annotated[float, Field(ge=0, le=1e9)]
+    """objects that a collection walks: of modules and models, as long as the process lives"""
+    object: Seconds
+    """to walk one of them"""
+    kept: Items
+    """objects that each item forward keeps until its backward"""
+    checkpointed: Annotated[float, Field(ge=0, le=100)] = 1.0
+    """objects that a layer keeps that is computed again, over those of one that is not"""
+
+
 class HostThreadSpec(Spec):
     """The host thread of a rank: seconds per item on the CPU of an H100 server, and how often each
     operation does it."""
@@ -100,6 +117,8 @@ class HostThreadSpec(Spec):
     """operations, by name or kind, and exchanges that are replayed from CUDA graphs, so that they
     cost the host nothing; all: every one in a layer. The replay itself, about 15 us for each graph,
     is left out"""
+    collector: CollectorSpec | None = None
+    """garbage collection; null: none, or part of what its kernels and host were fitted on"""
 
 
 class RunsSpec(Spec):

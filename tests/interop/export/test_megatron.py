@@ -271,6 +271,23 @@ def test_whatever_the_layout_what_differs_is_what_is_warned_of(found: Plan) -> N
 
 
 @pytest.mark.parametrize(
+    ("overrides", "interval"),
+    [
+        ([], None),
+        (["train.gc_interval=0"], "0"),
+        (["train.gc_interval=20"], "20"),
+        (["software=megatron-core-tuned"], "100"),
+    ],
+)
+def test_the_interval_of_collections_is_written_for_megatron(overrides, interval) -> None:
+    words = ["model=mixtral-8x7b", "train.tokens=1T", "train.optimizer=adamw",
+             "parallel.schedule=1f1b", "software=megatron-core", *overrides]  # fmt: skip
+    given = {one.name: one.values for one in launch(plan(load(base(), words))).arguments}
+    assert ("manual-gc" in given) == (interval is not None)
+    assert given.get("manual-gc-interval") == (None if interval is None else (interval,))
+
+
+@pytest.mark.parametrize(
     ("overrides", "said"),
     [
         (["parallel.tensor=2", "parallel.sequence_parallel=false"], "no --sequence-parallel"),

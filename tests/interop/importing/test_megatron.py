@@ -239,6 +239,16 @@ def test_what_is_left_out_is_told_by_name(more: str, said: str) -> None:
     assert said in " ".join(small(more).remarks)
 
 
+@pytest.mark.parametrize(
+    ("more", "interval"),
+    [("", None), ("--manual-gc", 0), ("--manual-gc --manual-gc-interval 100", 100),
+     ("--manual-gc-interval 100", None)],
+)  # fmt: skip
+def test_garbage_is_collected_by_hand_where_the_switch_is_set(more, interval) -> None:
+    assert small(more).train.gc_interval == interval
+    assert not small(more).remarks
+
+
 def test_options_about_learning_and_logs_are_no_news() -> None:
     quiet = (
         "--lr 1e-4 --adam-beta2 0.95 --log-interval 1 --save-interval 10 --eval-iters 0 --seed 1"

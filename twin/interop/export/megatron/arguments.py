@@ -312,6 +312,8 @@ def _training(scenario: Scenario) -> Options:
         "use-precision-aware-optimizer": short or on_host,
         "exp-avg-dtype": "bf16" if short else None,
         "exp-avg-sq-dtype": "bf16" if short else None,
+        "manual-gc": scenario.gc_interval is not None,
+        "manual-gc-interval": scenario.gc_interval,
     }
 
 

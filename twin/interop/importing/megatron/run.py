@@ -158,6 +158,7 @@ def train_fields(args: Arguments) -> Fields:
     sequence, batch = args.count("seq-length"), args.count("global-batch-size")
     if args.flag("cross-entropy-loss-fusion"):
         args.text("cross-entropy-fusion-impl", "native")
+    interval = args.count("manual-gc-interval", 0, least=0)
     return {
         "tokens": f"{_samples(args, batch) * sequence}tok",
         "sequence": f"{sequence}tok",
@@ -166,6 +167,7 @@ def train_fields(args: Arguments) -> Fields:
         **_numbers(args),
         **_places(args),
         "attention_kernel": _attention(args),
+        "gc_interval": interval if args.flag("manual-gc") else None,
     }
 
 
