@@ -34,7 +34,8 @@ test: ## set up, then everything CI checks; ends with pytest's summary line
 
 # Pyright is one thread for two minutes, so tests run beside it.
 suite: $(DEV)/.stamp $(APP)/.stamp
-	@$(DEV)/bin/pytest -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder
+	@$(DEV)/bin/pytest -n auto --maxprocesses 8 --dist loadscope --no-loadscope-reorder \
+	  --durations=40 --durations-min=3
 
 check: lint types layers ## style, types and import layers; seconds
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 
 import pytest
 
 from twin.evidence.validate.answer import not_predicted
-from twin.evidence.validate.suite import SHIPPED, PublishedRow, by_category, read_suite
+from twin.evidence.validate.suite import SHIPPED, by_category, read_suite
 from twin.evidence.validate.validate import ANSWERS, answer
 from twin.loading.files import shipped_folder
 
@@ -17,13 +16,8 @@ QUICK = ("kernel", "kernel_trace", "weight_update", "optimizer", *not_predicted(
 """Categories that are answered in a second or two."""
 
 
-@cache
-def rows() -> tuple[PublishedRow, ...]:
-    return read_suite(FOLDER)
-
-
 def test_every_row_is_shipped_once() -> None:
-    counted = Counter(row.id for row in rows())
+    counted = Counter(row.id for row in read_suite())
     assert [name for name, times in counted.items() if times > 1] == []
 
 
@@ -31,7 +25,7 @@ def test_the_folder_is_the_sum_of_its_suites() -> None:
     tables = [file for file in FOLDER.glob("vtrain-*.csv") if "fit" in file.name]
     suites = [file for file in FOLDER.glob("*.yaml") if file.name != "misses.yaml"]
     files = [*suites, *FOLDER.glob("vtrain-*.csv")]
-    assert sum(len(read_suite(file)) for file in files) == len(rows())
+    assert sum(len(read_suite(file)) for file in files) == len(read_suite())
     assert sum(len(read_suite(file)) for file in tables) == 40
 
 
@@ -43,16 +37,16 @@ def test_no_iteration_of_vtrain_judges_that_was_fitted() -> None:
 
 
 def test_every_row_cites_its_source() -> None:
-    assert [row.id for row in rows() if not row.source] == []
+    assert [row.id for row in read_suite() if not row.source] == []
 
 
 def test_every_category_is_asked_or_refused() -> None:
-    assert set(by_category(rows())) <= set(ANSWERS)
+    assert set(by_category(read_suite())) <= set(ANSWERS)
 
 
 @pytest.mark.parametrize("category", QUICK)
 def test_every_row_is_predicted_or_says_why_not(category: str) -> None:
-    for row in by_category(rows())[category]:
+    for row in by_category(read_suite())[category]:
         for one in answer(row):
             assert one.id.startswith(row.id)
             if one.status == "predicted":
