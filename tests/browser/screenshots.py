@@ -40,9 +40,10 @@ LINK = (
 )
 _PLAN: Final = "two-stages.yaml"
 WITH_ENGINES = "?v=1&plan=kimi-k2-rl-256xh800"
-CONTENT = {"plan": "stTextInput", "catalog": "stDataFrame"}
+CONTENT = {"new-plan": "stImage", "plan": "stTextInput", "catalog": "stDataFrame"}
 """What a page without charts shows when it is there."""
 PAGES = {
+    "new-plan": ("New plan", 1180, 0),
     "plan": ("Plan", 1180, 0),
     "catalog": ("Plan/Catalog", 1080, 0),
     "result": ("Result", 1500, 1),
@@ -80,7 +81,9 @@ def shoot(browser: Browser, address: str, folder: Path, scheme: str, width: int)
         link = plan_of_run() if name == "measured" else PLANS.get(name)
         if link is not None:
             open_link(page, f"{address}/{link}")
-        if name == "explore":
+        if name == "new-plan":
+            page.goto(address)
+        elif name == "explore":
             _search(page, address)
         else:
             open_page(page, title)
@@ -112,7 +115,7 @@ def journey(browser: Browser, address: str, folder: Path) -> None:
         page.screenshot(path=folder / f"journey-{what}.png")
         sys.stdout.write(f"{folder / f'journey-{what}.png'}\n")
 
-    open_link(page, address)
+    open_link(page, f"{address}/plan")
     choose(page, "Open a scenario", "kimi-k2-256xh800")
     page.wait_for_url("**plan=kimi-k2-256xh800")
     keep("1-open")

@@ -99,7 +99,7 @@ def open_page(page, name: str, *, events: bool = True) -> None:
         settle(page, events=events)
 
 
-PATHS = {"Plan": "/"}
+PATHS = {"New plan": "/"}
 """Addresses of the pages whose file is not called as they are."""
 
 

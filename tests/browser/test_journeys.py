@@ -53,7 +53,7 @@ CHARTS = {
 
 def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, address):
     page = visitor()
-    page.goto(address)
+    page.goto(f"{address}/plan")
     choose(page, "Open a scenario", K2)
     page.wait_for_url(f"**plan={K2}")
     page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()

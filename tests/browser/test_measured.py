@@ -22,7 +22,7 @@ def address(tmp_path_factory):
 @pytest.mark.slow
 def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, address):
     page = visitor("dark")
-    open_link(page, address)
+    open_link(page, f"{address}/plan")
     open_page(page, "Evidence/Real run")
     page.get_by_role("heading", name="Provenance").wait_for()
     page.get_by_text("Step 3 took 161 ms").first.wait_for()

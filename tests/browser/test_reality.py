@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 @pytest.mark.slow
 def test_a_dot_tells_its_row_and_opens_its_scenario(visitor, address):
     page = visitor("dark", 1280, 1600)
-    open_link(page, address)
+    open_link(page, f"{address}/plan")
     open_page(page, "Evidence")
     page.get_by_text("held-out published training steps").first.wait_for()
     chart = page.locator(".js-plotly-plot").first

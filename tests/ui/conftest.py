@@ -38,7 +38,7 @@ def opened() -> Callable[..., AppTest]:
             app.query_params["plan"] = list(plans)
         for key, value in query.items():
             app.query_params[key] = value
-        if page != "plan":
+        if page not in ("plan", "new") or (page == "plan" and not plans):
             app.run()
             app.switch_page(str(PAGES / f"{page}.py"))
         return checked(app.run())

@@ -18,11 +18,11 @@ from twin.explore.search.decision import decision
 from twin.explore.search.decision_page import page
 from twin.explore.search.new_plan import (
     PlanQuestion,
+    answered,
     first_answer,
     plan_text,
     understood,
 )
-from twin.explore.search.recommend import recommend
 from twin.interop.importing.hf_config import read_hf_config
 
 PRICE: Final = "price"
@@ -71,16 +71,18 @@ def new(  # noqa: PLR0913  one parameter per option of the command line
     with naming_options("new"):
         request = understood(asked)
     _say_price(asked, price, output)
-    for sentence in first_answer(request):
+    first = first_answer(request)
+    for sentence in first:
         output.message(sentence)
-    with search_progress(output) as told:
-        found = recommend(request.search(pool_choice(jobs, None), told))
+    with search_progress(output) as told, naming_options("new"):
+        found = answered(request, pool_choice(jobs, None), told)
     made = decision(found, request.words, asked.command, datetime.now(UTC).date().isoformat())
     must = [f"- {one}" for one in made.conditions]
     said = [*say.search_words(found), *(["What must be true:", *must] if must else [])]
-    output.answer(found.to_json() | {"decision": asdict(made)}, said, say.search_tables(found))
+    document = {"question": asdict(asked), "first_answer": first, "decision": asdict(made)}
+    output.answer(found.to_json() | document, said, say.search_tables(found))
     if path is not None and found.pick is not None:
-        write_text(path, plan_text(asked, request.scenario, found.pick.layout), force=force)
+        write_text(path, plan_text(request, made.plans[0].overrides), force=force)
         output.message(f"Wrote {path}. `twin run {path}` simulates it.")
     if decision_file is not None:
         write_text(decision_file, page(made), force=force)

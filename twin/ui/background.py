@@ -18,6 +18,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from queue import LifoQueue
 from threading import Lock, Thread
+from time import monotonic
 from typing import Any, BinaryIO, Final, Generic, TypeVar
 
 ResultT = TypeVar("ResultT")
@@ -39,10 +40,17 @@ class Progress:
     """The share of a work that is done; written by one thread, read by others."""
 
     share: float = 0.0
+    begun: float | None = None
+    """When it began, of `time.monotonic`; None: it waits."""
 
     def note(self, share: float) -> None:
         """Remember how far the work is."""
         self.share = share
+
+    @property
+    def seconds(self) -> float:
+        """For how long it is at work."""
+        return 0.0 if self.begun is None else monotonic() - self.begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,7 @@ class Jobs:
 def _perform(work: Callable[[Note], ResultT], pending: Pending[ResultT]) -> None:
     if not pending.future.set_running_or_notify_cancel():
         return
+    pending.progress.begun = monotonic()
     try:
         pending.future.set_result(work(pending.progress.note))
     except BaseException as error:  # noqa: BLE001  the thread must live on; the page says it

@@ -11,7 +11,7 @@ from typing import Final
 import pandas as pd  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import streamlit as st
 
-from twin.ui import COMPARE, EVIDENCE, EXPLORE, PLAN, RESULT, session
+from twin.ui import COMPARE, EVIDENCE, EXPLORE, NEW, PLAN, RESULT, session
 from twin.ui.place import compared_alike, say_bug
 from twin.ui.sidebar import awaiting, sidebar
 
@@ -35,7 +35,8 @@ def route() -> None:
     """Run the page that the visitor asks for, beside the sidebar."""
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
     pages = [
-        st.Page(PLAN, title="Plan", default=True),
+        st.Page(NEW, title="New plan", default=True),
+        st.Page(PLAN, title="Plan"),
         st.Page(RESULT, title="Result"),
         st.Page(COMPARE, title="Compare"),
         st.Page(EXPLORE, title="Explore"),
@@ -48,9 +49,16 @@ def route() -> None:
         target, section = _MOVED[page.url_path]
         session.want_section(section)
         st.switch_page(target)
-    session.write_link(page.title)
+    is_new = page.url_path == ""
+    if session.leads_to_plan() and is_new:
+        st.switch_page(PLAN)
     session.say_broken_link()
     try:
+        if is_new:  # a question, not a plan: there is nothing to say beside it
+            page.run()
+            session.write_question()
+            return
+        session.write_link(page.title)
         if page.title == "Compare":
             compared_alike(session.workspace())
         place = sidebar(page.title)

@@ -14,7 +14,7 @@ from twin.evidence.live.follower import Follower, follow
 from twin.ui.answers import Question, Reply
 from twin.ui.background import Pending
 from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last
-from twin.ui.scenarios import ScenarioFiles, scenario_files
+from twin.ui.scenarios import ScenarioFiles, command_line, scenario_files
 from twin.ui.workspace import Draft, Workspace
 
 _WORKSPACE: Final = "workspace"
@@ -27,6 +27,11 @@ _AWAITED: Final = "awaited"
 _REPLIES: Final = "replies"
 _SECTIONS: Final = "sections"
 _WANTED: Final = "wanted section"
+_LEADS: Final = "link leads to a plan"
+_TYPED: Final = "question of a new plan"
+_LINK: Final = "link at first"
+_OF_PLANS: Final = {"v", "plan", "update"}
+"""Parameters of a link to plans."""
 
 
 def begin() -> None:
@@ -40,6 +45,28 @@ def begin() -> None:
         st.session_state[_MEASURED] = last(query, "run")
         st.session_state[_WANTED] = last(query, "section")
         st.session_state[_WORKSPACE] = _first(known(), query)
+        st.session_state[_LINK] = {key: last(query, key) or "" for key in query}
+        st.session_state[_LEADS] = bool(_OF_PLANS & set(query) or command_line())
+
+
+def leads_to_plan() -> bool:
+    """Whether the link, or the command that opened the app, names a plan; true once."""
+    return st.session_state.pop(_LEADS, False)
+
+
+def asked_by_link(name: str) -> str:
+    """A field of a question that the link says; empty where it does not."""
+    return st.session_state[_LINK].get(name, "")
+
+
+def typed() -> dict[str, str]:
+    """What stands in the fields of a new plan's question, by name; empty until it is filled."""
+    return st.session_state.setdefault(_TYPED, {})
+
+
+def write_question() -> None:
+    """Put the question of a new plan into the address bar."""
+    _write({name: [text] for name, text in typed().items() if text})
 
 
 def known() -> ScenarioFiles:
@@ -162,7 +189,10 @@ def widget_key(name: str, shown: object, labels: Iterable[str] = ()) -> str:
 def write_link(page: str) -> None:
     """Put the workspace into the address bar, with the section of the page, unless it is longer
     than servers take."""
-    query = encode(workspace(), section=shown_section(page), run=measured())
+    _write(encode(workspace(), section=shown_section(page), run=measured()))
+
+
+def _write(query: dict[str, list[str]]) -> None:
     if sum(len(text) for values in query.values() for text in values) > LONGEST:
         query = {}
     if {key: st.query_params.get_all(key) for key in st.query_params} != query:
@@ -186,7 +216,7 @@ def say_broken_link() -> None:
 def _first(scenarios: ScenarioFiles, query: Query) -> Workspace:
     """The workspace to begin with."""
     usual = Workspace((Draft(scenarios.first, scenarios.first),))
-    if not {"v", "plan", "update"} & set(query):
+    if not _OF_PLANS & set(query):
         return usual
     try:
         found = decode(query)

@@ -131,6 +131,16 @@ def test_what_must_be_true_is_arithmetic_on_the_figures(found):
     assert show(kpis["days"], "d") in failures
 
 
+def test_a_deadline_inside_the_interval_is_told_with_a_size_that_is_safe(found):
+    low, high = found.pick.best.intervals["days"]
+    tight = replace(found, asked=replace(found.asked, goal=Goal(days=(low + 3 * high) / 4)))
+    said = " ".join(conditions(tight))
+    assert "misses the deadline" in said
+    assert ("GPUs meets it" in said) == any(
+        one.best.intervals["days"][1] <= tight.asked.goal.days for one in found.alternatives
+    )
+
+
 def test_every_plan_that_is_named_was_simulated(found):
     assert all(one.events for one in (found.pick, *found.alternatives))
 
@@ -138,6 +148,6 @@ def test_every_plan_that_is_named_was_simulated(found):
 def test_the_file_of_a_plan_is_short_and_loads_to_the_plan(drafted, tmp_path):
     layout = replace(layout_of(drafted), nodes=16, pipeline=2, expert=8)
     file = tmp_path / "plan.yaml"
-    file.write_text(plan_text(ASKED, drafted, layout), encoding="utf-8")
+    file.write_text(plan_text(understood(ASKED), layout.overrides(drafted)), encoding="utf-8")
     assert len(file.read_text().splitlines()) < 20
     assert scenario_hash(load(file)) == scenario_hash(layout.applied(drafted))

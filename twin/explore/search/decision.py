@@ -29,6 +29,7 @@ def decision(found: Recommendation, asked: str, command: str, dated: str) -> Dec
         title=scenario.name,
         asked=asked,
         met=found.pick is not None,
+        headline=_headline(found),
         verdict=verdict,
         plans=tuple(_plans(found)),
         deadline=found.asked.goal.days,
@@ -38,6 +39,18 @@ def decision(found: Recommendation, asked: str, command: str, dated: str) -> Dec
         command=command,
         stamp=f"{dated}, scenario {scenario_hash(scenario)[:12]}",
     )
+
+
+def _headline(found: Recommendation) -> str:
+    """The decision in one line; empty where no plan can be named."""
+    one = found.pick or found.nearest
+    if one is None:
+        return ""
+    gpus = f"{one.layout.nodes * found.asked.scenario.cluster.node.gpus:,} GPUs"
+    figures = _named("", one, found.asked.scenario).figures
+    paid = f" and cost {figures['Cost']}" if "Cost" in figures else ""
+    said = f"{gpus} finish in {figures['Run']}{paid}."
+    return said if found.pick else f"Not {found.asked.goal.words}. The nearest: {said}"
 
 
 def _plans(found: Recommendation) -> Iterator[NamedPlan]:
@@ -53,6 +66,9 @@ def _plans(found: Recommendation) -> Iterator[NamedPlan]:
     for other in found.alternatives:
         faster = _days(other)[1] < _days(pick)[1]
         yield _named("Faster" if faster else "Cheaper", other, scenario)
+    safe = _safe(found)
+    if safe is not None and safe not in (pick, *found.alternatives):
+        yield _named("Safe", safe, scenario)
 
 
 def _named(name: str, one: Answered, scenario: Scenario) -> NamedPlan:
@@ -106,11 +122,21 @@ def _deadline(found: Recommendation, pick: Answered) -> Iterator[str]:
     if days < most:
         yield f"Failures and restarts take at most {show(most - days, 'd')}."
     if days <= most < high:
-        safe = f"The slow end of the interval, {show(high, 'd')}, misses the deadline."
-        leaders = [one.leader for one in found.sizes]
-        sure = [one for one in leaders if one and one.events and _days(one)[2] <= most]
-        gpus = [one.layout.nodes * found.asked.scenario.cluster.node.gpus for one in sure]
-        yield safe + (f" With {min(gpus):,} GPUs it meets it, too." if gpus else "")
+        said = f"The slow end of the interval, {show(high, 'd')}, misses the deadline."
+        if (safe := _safe(found)) is not None:
+            gpus = safe.layout.nodes * found.asked.scenario.cluster.node.gpus
+            said += f" That of {gpus:,} GPUs meets it."
+        yield said
+
+
+def _safe(found: Recommendation) -> Answered | None:
+    """Of the best of each size, simulated, the best whose whole interval is within the deadline;
+    None without a deadline, or where there is none."""
+    goal = found.asked.goal
+    leaders = [one for size in found.sizes if (one := size.leader) and one.events]
+    sure = [one for one in leaders if goal.days is not None and _days(one)[2] <= goal.days]
+    met = [one for one in sure if goal.met(one.best.kpis)]
+    return min(met, key=lambda one: goal.worth(one.best.kpis), default=None)
 
 
 def _money(found: Recommendation, pick: Answered) -> Iterator[str]:

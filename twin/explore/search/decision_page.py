@@ -6,16 +6,26 @@ The page is self-contained and has no script: it opens on a telephone, and print
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 _TEMPLATE: Final = Path(__file__).with_suffix(".html")
-_WIDTH, _LEFT, _ROW = 640, 150, 26
+_WIDTH, _LEFT, _ROW = 640, 110, 26
 """Of the drawing of intervals, in pixels."""
+DRAWN: Final = "Days of each plan with its 80 % interval"
+"""What the drawing shows."""
+_STYLE: Final = 'font-size="13" font-family="system-ui, sans-serif" style="max-width: 640px"'
+_SPAN: Final = 'stroke="#0072B2" stroke-width="6" stroke-linecap="round" opacity="0.4"'
+_DOT: Final = 'r="5" fill="#0072B2"'
+_LINES: Final = {
+    "axis": 'stroke="#8c959f"',
+    "limit": 'stroke="#D55E00" stroke-width="2" stroke-dasharray="5 4"',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class NamedPlan:
     """By heading; each with its 80 % interval."""
     days: tuple[float, float, float]
     """Of the run: the least of the interval, expected, the most."""
-    overrides: Mapping[str, object]
+    overrides: Mapping[str, Any]
     """The layout, as `--set` takes it."""
 
 
@@ -42,6 +52,8 @@ class Decision:
     asked: str
     """the question in words"""
     met: bool
+    headline: str
+    """the decision in one line: GPUs, days and cost"""
     verdict: str
     plans: tuple[NamedPlan, ...]
     deadline: float | None
@@ -56,6 +68,19 @@ class Decision:
     stamp: str
     """day and scenario"""
 
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> Decision:
+        """The decision of its JSON."""
+        texts = {key: tuple(data[key]) for key in ("conditions", "assumed", "examined")}
+        plans = tuple(_plan(one) for one in data["plans"])
+        fields: dict[str, Any] = {**data, **texts, "plans": plans}
+        return cls(**fields)
+
+
+def _plan(data: Mapping[str, Any]) -> NamedPlan:
+    fields: dict[str, Any] = {**data, "days": tuple(data["days"])}
+    return NamedPlan(**fields)
+
 
 def page(one: Decision) -> str:
     """The document; every text in it is escaped."""
@@ -63,6 +88,7 @@ def page(one: Decision) -> str:
         title=escape(one.title),
         asked=escape(one.asked),
         kind="fits" if one.met else "unfit",
+        headline=escape(one.headline),
         verdict=escape(one.verdict),
         heads="".join(f'<th scope="col">{escape(head)}</th>' for head in rows(one)[0]),
         table="\n".join(_table(rows(one))),
@@ -91,11 +117,13 @@ def _table(found: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+    items = (re.sub("`(.+?)`", r"<code>\1</code>", escape(text)) for text in texts)
+    return "".join(f"<li>{item}</li>" for item in items)
 
 
-def drawing(plans: Sequence[NamedPlan], deadline: float | None) -> str:
-    """Days of each plan as a dot in its interval, and the deadline as a line, as SVG."""
+def drawing(plans: Sequence[NamedPlan], deadline: float | None, ink: str = "currentColor") -> str:
+    """Days of each plan as a dot in its interval, and the deadline as a line, as SVG. `ink` is the
+    colour of its text."""
     if not plans:
         return ""
     most = 1.05 * max([deadline or 0.0, *(plan.days[2] for plan in plans)])
@@ -104,15 +132,15 @@ def drawing(plans: Sequence[NamedPlan], deadline: float | None) -> str:
     def x(days: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - 10) * days / most
 
-    label = "Days of each plan with its 80 % interval"
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">']
+    head = f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{DRAWN}" fill="{ink}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {head} {_STYLE}>']
     for place, plan in enumerate(plans):
         low, days, high = plan.days
         y = _ROW * (place + 0.5)
         parts += [
             f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(plan.name)}</text>',
-            f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y}" y2="{y}" class="span"/>',
-            f'<circle cx="{x(days):.1f}" cy="{y}" r="5"/>',
+            f'<line x1="{x(low):.1f}" x2="{x(high):.1f}" y1="{y}" y2="{y}" {_SPAN}/>',
+            f'<circle cx="{x(days):.1f}" cy="{y}" {_DOT}/>',
         ]
     bottom = height - _ROW / 2
     for days in (0.0, *((deadline,) if deadline else ())):
@@ -120,7 +148,7 @@ def drawing(plans: Sequence[NamedPlan], deadline: float | None) -> str:
         words = f"deadline: {days:g} d" if days else "0 d"
         kind = "limit" if days else "axis"
         parts += [
-            f'<line x1="{at}" x2="{at}" y1="0" y2="{bottom - 8}" class="{kind}"/>',
+            f'<line x1="{at}" x2="{at}" y1="0" y2="{bottom - 8}" {_LINES[kind]}/>',
             f'<text x="{at}" y="{bottom + 6}" text-anchor="{anchor}">{words}</text>',
         ]
     parts.append("</svg>")

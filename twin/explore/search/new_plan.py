@@ -13,24 +13,31 @@ import json
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil, log2
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from twin import units
 from twin.answers.executors import PoolChoice
-from twin.answers.nearest import document, written
+from twin.answers.nearest import document, replaced, written
 from twin.arch.count import flop_per_token
 from twin.errors import Problem, TwinError, UsageError
-from twin.explore.search.recommendation import MOST_PLAYED, PATIENCE, SearchRequest, Told
+from twin.explore.search.recommend import recommend
+from twin.explore.search.recommendation import (
+    MOST_PLAYED,
+    PATIENCE,
+    Recommendation,
+    SearchRequest,
+    Told,
+)
 from twin.explore.search.space import (
     DAY,
     Goal,
-    ParallelLayout,
     field_problem,
     goal_of,
     nodes_of,
@@ -42,7 +49,7 @@ from twin.loading import catalog_parts, load, load_part
 from twin.loading.files import table
 from twin.loading.tree import hint
 from twin.reports.interval import AKIN, shipped
-from twin.reports.table import digits, ranged
+from twin.reports.table import count, digits, ranged
 from twin.scenario import Scenario
 from twin.spec.cluster import MOST_GPUS, NodeSpec
 
@@ -130,16 +137,9 @@ class PlanRequest:
     @property
     def words(self) -> str:
         """The question in words."""
-        train = self.scenario.train
+        tokens = count(self.scenario.train.tokens)
         size = f" on {self.question.gpus} GPUs" if self.question.gpus else ""
-        tokens = units.format_quantity(train.tokens, "tokens", 3).removesuffix("tok")
         return f"{self.question.title}, {tokens} tokens{size}: {self.goal.words}?"
-
-    def search(self, pool: PoolChoice, told: Told | None) -> SearchRequest:
-        """The search that answers it."""
-        whole = space(self.scenario, self.nodes)
-        folder = points_folder()
-        return SearchRequest(whole, self.goal, pool, folder, MOST_PLAYED, told, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +183,31 @@ def understood(asked: PlanQuestion) -> PlanRequest:
     return PlanRequest(asked, scenario, goal, nodes, seconds)
 
 
+def answered(asked: PlanRequest, pool: PoolChoice, told: Told | None) -> Recommendation:
+    """What a search for it finds. Raises `UsageError` for what no layout can run; the path of each
+    problem is a field of the question."""
+    whole, folder = space(asked.scenario, asked.nodes), points_folder()
+    with _at_fields(asked.question):
+        return recommend(
+            SearchRequest(whole, asked.goal, pool, folder, MOST_PLAYED, told, asked.seconds)
+        )
+
+
 def scenario_of(asked: PlanQuestion) -> Scenario:
     """The scenario of a question. Raises `UsageError` for what cannot be read; the path of each
     problem is a field of the question."""
-    lines = _lines(asked)
-    try:
-        drafted = _loaded(lines)
+    with _at_fields(asked):
+        drafted = _loaded(_lines(asked))
         return drafted if asked.batch else _loaded(_lines(asked, usual_batch(drafted)))
+
+
+@contextmanager
+def _at_fields(asked: PlanQuestion) -> Generator[None]:
+    """Problems at the fields of the question whose lines they are at."""
+    try:
+        yield
     except TwinError as error:
-        raise UsageError([_of_field(one, asked, [*lines]) for one in error.problems]) from None
+        raise UsageError(_of_field(one, asked) for one in error.problems) from None
 
 
 def _loaded(lines: Mapping[str, str]) -> Scenario:
@@ -201,14 +217,14 @@ def _loaded(lines: Mapping[str, str]) -> Scenario:
         return load(file)
 
 
-def _of_field(problem: Problem, asked: PlanQuestion, fields: Sequence[str]) -> Problem:
+def _of_field(problem: Problem, asked: PlanQuestion) -> Problem:
     """The problem at the field of the question whose line it is at, or came in by."""
     origin = problem.origin
     while origin is not None and Path(origin.file).name != _FILE:
         origin = origin.via
     if origin is None or not origin.line:
         return replace(problem, origin=None)
-    field = fields[origin.line - 1]
+    field = [*_lines(asked)][origin.line - 1]
     text = str(getattr(asked, field, ""))
     return field_problem(problem.code, field, text, problem.message, problem.hint)
 
@@ -246,15 +262,25 @@ def _scalar(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-def plan_text(asked: PlanQuestion, scenario: Scenario, layout: ParallelLayout) -> str:
-    """A plan for a question as the YAML of a scenario, short enough to read and to edit."""
-    made = document(layout.applied(scenario))
-    lines = _lines(asked, scenario.train.global_batch_sequences)
-    node, fabric = scenario.cluster.node.name, scenario.cluster.fabric.name
-    lines["gpu"] = f"cluster: {{node: {node}, nodes: {layout.nodes}, fabric: {fabric}}}"
+def plan_text(asked: PlanRequest, overrides: Mapping[str, Any]) -> str:
+    """A plan for a question as the YAML of a scenario, short enough to read and to edit.
+    `overrides` are those of a layout."""
+    scenario = replaced(document(asked.scenario), overrides)
+    made, cluster = document(scenario), scenario.cluster
+    lines = _lines(asked.question, scenario.train.global_batch_sequences)
+    lines["gpu"] = (
+        f"cluster: {{node: {cluster.node.name}, nodes: {cluster.nodes}, "
+        f"fabric: {cluster.fabric.name}}}"
+    )
     lines["parallel"] = f"parallel: {written(made['parallel'])}"
     lines["memory"] = f"memory: {written(made['memory'])}"
     return "\n".join(lines.values()) + "\n"
+
+
+@cache
+def known_gpus() -> tuple[str, ...]:
+    """The GPUs of the catalog's nodes."""
+    return tuple(sorted({_gpu_of(one) for one in catalog_parts("nodes")}))
 
 
 def node_of(gpu: str) -> str:
@@ -266,8 +292,9 @@ def node_of(gpu: str) -> str:
     own += [one for one in nodes if one.casefold().startswith(f"{wanted}-")]
     if own:
         return own[0]
-    known = sorted({_gpu_of(one) for one in nodes})
-    raise UsageError([Problem("TW434", "gpu", f"no node has the GPU `{gpu}`", hint(gpu, known))])
+    raise UsageError(
+        [Problem("TW434", "gpu", f"no node has the GPU `{gpu}`", hint(gpu, known_gpus()))]
+    )
 
 
 def _gpu_of(node: str) -> str:

@@ -14,7 +14,10 @@ from typing import Any, Final
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document
 from twin.explore.search.candidates import Decision, contest, fixed_contest
+from twin.explore.search.decision import decision
+from twin.explore.search.decision_page import Decision as PlanDecision
 from twin.explore.search.judge import words
+from twin.explore.search.new_plan import PlanQuestion, answered, understood
 from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import Progress, Recommendation, SearchRequest
 from twin.explore.search.scale import Scaling, Sizes, scale
@@ -81,6 +84,17 @@ class Conditions:
 def search(asked: SearchAsked, note: Note) -> SearchResult | Failure:
     """The best layout for a goal, those beside it, and why others are not possible."""
     return study_of(asked.plan, lambda scenario: _search(scenario, asked, note))
+
+
+def new_plan(asked: PlanQuestion, dated: str, note: Note) -> PlanDecision | Failure:
+    """The decision for a question of a new plan, on the day `dated`."""
+
+    def found() -> PlanDecision:
+        request = understood(asked)
+        found = answered(request, ALONE, _search_progress(note))
+        return decision(found, request.words, asked.command, dated)
+
+    return guarded(found)
 
 
 def sizes(asked: SearchAsked, note: Note) -> SearchResult | Failure:

@@ -1,0 +1,132 @@
+"""New plan: a planner's question, a first answer at once, and the decision that a search comes to;
+before anything is asked, a stored example."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import streamlit as st
+
+from twin.explore.search.decision_page import Decision
+from twin.explore.search.new_plan import PlanQuestion, PlanRequest, first_answer
+from twin.ui import session
+from twin.ui.answers import Failure
+from twin.ui.background import Pending
+from twin.ui.decided import show_decision, small
+from twin.ui.explore import work
+from twin.ui.explore.questions import explored, known, stop
+from twin.ui.place import say_failure
+from twin.ui.question import first_typed, form, keep_price, problems_of, question, request
+
+_EXAMPLE: Final = Path(__file__).parents[1] / "example.json"
+"""What `twin new --json` answered to a question, on the day that it says."""
+_ASKED: Final = "new plan asked"
+_POLL: Final = 1.0
+"""Seconds between two looks at the search: the page should not take the time of its worker."""
+
+
+def page() -> None:
+    """Run the page once, top to bottom."""
+    st.title("How many GPUs, how long, how much?")
+    st.markdown(
+        "Twin simulates training clusters. Say what you want to train. It finds the layout and the "
+        "size of the cluster, and tells time and cost with their intervals."
+    )
+    example, answer = _example()
+    typed = session.typed()
+    if not typed:
+        typed |= first_typed(example)
+    asked = question(typed)
+    found = request(asked) if isinstance(asked, PlanQuestion) else asked
+    left, right = st.columns([2, 3], gap="large")
+    with left:
+        st.header("Your question")
+        form(typed, problems_of(found))
+    with right:
+        if isinstance(asked, PlanQuestion) and isinstance(found, PlanRequest):
+            _answer(asked, found, answer if asked == example else None)
+        else:
+            st.header("Answer")
+            st.info("Mend the fields that are marked first.", icon=":material/edit:")
+
+
+@cache
+def _example() -> tuple[PlanQuestion, Decision]:
+    """A question, and the stored decision."""
+    data = json.loads(_EXAMPLE.read_text(encoding="utf-8"))
+    return PlanQuestion(**data["question"]), Decision.read(data["decision"])
+
+
+def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) -> None:
+    """The decision where there is one; else what can be said at once, and the search."""
+    wanted = _wanted(asked)
+    pending = None if wanted is None else explored(work.new_plan, wanted, wanted)
+    made = pending and pending.within(0.05)
+    if isinstance(made, Decision):
+        st.header("Answer")
+        show_decision(made, asked)
+        return
+    if stored is not None and pending is None:
+        st.header("Example answer")
+        small(f"Answered on {stored.stamp}. Change a field to ask your own question.")
+        show_decision(stored, asked)
+        return
+    st.header("First answer")
+    first, *rest = first_answer(found)
+    st.markdown(f"### {first}")
+    if made is not None:
+        say_failure("The search failed.", made)
+    if pending is None or made is not None:
+        st.button(
+            "Find the plan",
+            type="primary",
+            icon=":material/search:",
+            on_click=_ask,
+            args=(asked,),
+        )
+        small("Layouts are searched and the best are simulated: about two minutes.")
+    elif wanted is not None:
+        _watch(pending, wanted, found.seconds)
+    for sentence in rest:
+        st.markdown(sentence)
+
+
+def _ask(asked: PlanQuestion) -> None:
+    keep_price(asked)
+    st.session_state[_ASKED] = (asked, datetime.now(UTC).date().isoformat())
+
+
+def _wanted(asked: PlanQuestion) -> tuple[PlanQuestion, str] | None:
+    """The search for this question, if this session asked for it or its answer is kept."""
+    wanted: tuple[PlanQuestion, str] | None = st.session_state.get(_ASKED)
+    if wanted is not None and wanted[0] == asked:
+        return wanted
+    today = (asked, datetime.now(UTC).date().isoformat())
+    kept = known(work.new_plan, today)
+    return today if kept is not None and kept.future.done() else None
+
+
+@st.fragment(run_every=_POLL)
+def _watch(
+    pending: Pending[Decision | Failure], wanted: tuple[PlanQuestion, str], seconds: float
+) -> None:
+    """How far the search is, how long it may take, and a way to stop it."""
+    if pending.future.done():
+        st.rerun()
+    progress = pending.progress
+    left = round(seconds - progress.seconds)
+    words = f"about {left} s left" if left > 0 else "finishing"
+    share = max(progress.share, progress.seconds / seconds)
+    st.progress(min(0.99, share), f"Searching and simulating layouts: {words}.")
+    if st.button("Stop", icon=":material/stop:"):
+        stop(work.new_plan, wanted)
+        st.session_state.pop(_ASKED, None)
+        st.rerun()
+    small("Finished layouts are kept: a stopped search goes on from there.")
+
+
+page()
