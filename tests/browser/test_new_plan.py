@@ -26,7 +26,7 @@ def test_a_planner_brings_a_configuration_and_takes_a_decision_page_along(
     edit(page, "Number of GPUs", "100")
     page.get_by_text("Nearest 96 or 104").wait_for()
     edit(page, "Number of GPUs", "16")
-    page.get_by_role("heading", name="16 GPUs take about").wait_for()
+    page.get_by_text("16 GPUs take about").wait_for()
     page.get_by_role("button", name="Find the plan").click()
     page.get_by_role("heading", name="What must be true").wait_for()
     with page.expect_download() as taken:

@@ -77,7 +77,7 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
         return
     st.header("First answer")
     first, *rest = first_answer(found)
-    st.markdown(f"### {first}")
+    st.info(f"**{first}**")
     if made is not None:
         say_failure("The search failed.", made)
     if pending is None or made is not None:
