@@ -124,6 +124,15 @@ def test_a_host_hides_pauses_that_are_shorter_than_its_lead() -> None:
     assert waited(asks) > 0
 
 
+def test_behind_a_long_backward_only_the_first_forward_of_a_step_shows_a_pause() -> None:
+    """A pause between half a forward and a backward: twice as many passes bring twice as many, of
+    which half as large a share is seen."""
+    sets = ("parallel.pipeline=1", "software.host.collector.objects=100000")
+    once, twice = (small(*sets, f"train.global_batch={batch}seq") for batch in (32, 64))
+    assert waited(twice) == pytest.approx(waited(once), rel=0.1)
+    assert waited(once) > 1e-6
+
+
 def test_what_is_computed_again_and_what_graphs_replay_keeps_less() -> None:
     def kept(*more: str) -> float:
         made = plan(moe(2, 1, 1, 2, "software=megatron-core", *more))

@@ -140,6 +140,25 @@ def test_transfers_in_flight_are_not_less_than_the_waits_for_them() -> None:
                 assert hidden >= -2e-5 * alone
 
 
+@pytest.mark.parametrize(
+    ("interval", "said"),
+    [
+        ("null", "collections of all ranks together: train.gc_interval (now automatic)"),
+        ("100", "a longer train.gc_interval (now 100 steps)"),
+        ("0", ""),
+    ],
+)
+def test_waits_for_garbage_collections_name_their_lever(interval: str, said: str) -> None:
+    sets = ("software=megatron-core", "calibration=a100-megatron")
+    made = plan(dense(2, 2, 1, 2, *sets, f"train.gc_interval={interval}"))
+    program = lower(made)
+    trace = simulate(program, fidelity="fast")
+    tree = explain(made, program, trace, report(made, trace), "step_seconds")
+    source = find(tree, "host").source
+    assert said in source
+    assert ("garbage" in source) == bool(said)
+
+
 def test_a_cost_without_a_price_is_unknown() -> None:
     unpriced = answered("shipped")[2]["cost_usd"]
     assert unpriced.value is None
