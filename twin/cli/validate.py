@@ -56,6 +56,8 @@ _OF_SUITES: Final = (
     "suites", "only", "processes", "write", "leave_one_out", "residuals", "answers", "shipped",
 )  # fmt: skip
 _OF_LAYOUTS: Final = ("layouts", "mode", "sets", "steps", "rounds", "folder", "again", "measure")
+_NOT_MEASURING: Final = ("mode", "steps", "rounds", "again", "report", "table")
+"""Options of layouts that are run as a whole."""
 _PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
 """Options that need rows to be predicted."""
 _HOST_BOUND: Final = "bare-host-64-experts"
@@ -104,7 +106,10 @@ def validate(*, output: Output, **options: Any) -> int:
     request = ValidateRequest(**options)
     if request.reference:
         _refuse(request, _OF_SUITES, "is for published rows; --reference runs layouts here")
-        return _between_steps(request, output) if request.measure else _layouts(request, output)
+        if not request.measure:
+            return _layouts(request, output)
+        _refuse(request, _NOT_MEASURING, "is for whole runs of layouts, without --measure")
+        return _between_steps(request, output)
     _refuse(request, _OF_LAYOUTS, "is for layouts that run here: add --reference")
     if request.shipped:
         _refuse(request, _PREDICTING, "needs predictions, and --shipped makes none")

@@ -75,6 +75,12 @@ def test_a_layout_of_several_ranks_is_refused(tmp_path: Path) -> None:
         measure_between_steps(layout, [], 1, tmp_path)
 
 
+def test_options_of_whole_runs_are_refused(twin_command: Command) -> None:  # noqa: F811
+    found = twin_command("validate", "--reference", "--measure", "120", "--rounds", "4")
+    assert found.code == 2
+    assert "--rounds is for whole runs" in found.err
+
+
 def test_the_command_says_when_the_errors_mean_little(
     twin_command: Command,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
