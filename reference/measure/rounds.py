@@ -43,9 +43,9 @@ IN_TURN: Final = ("launch", "bandwidth", "host", "gemm", "grouped", "attention",
 """Groups of a round: what the profile and the host of a training step follow from."""
 EFFORT: Final = Effort(5e-3, 3)
 """Of a case: rounds are many, and the median over them counts."""
-MOST_FLOP: Final = 3e8
+MOST_FLOP: Final = 1e9
 MOST_BYTES: Final = 2.0**26
-"""Of a call, so that a round is over in seconds."""
+"""Of a call, so that a round is over in seconds: kernels of a thousand tokens of a small model."""
 STEPS: Final = 2
 """Between two groups."""
 WARM: Final = 3
