@@ -35,7 +35,7 @@ def show_decision(one: Decision, asked: PlanQuestion) -> None:
             _card(plan)
     if one.plans:
         picture = drawing(one.plans, one.deadline, INK[theme()])
-        st.image(picture, width="stretch", alt=DRAWN)
+        st.image(picture, width=640, alt=DRAWN)
         small("Ranges are 80 % intervals: four of five measured runs should lie inside.")
         _actions(one, asked)
     if one.conditions:
