@@ -87,7 +87,8 @@ def open_page(page, name: str, *, events: bool = True) -> None:
     name, _, section = name.partition("/")
     path = PATHS.get(name, f"/{name.lower()}")
     for patience_ms in (PATIENCE_MS / 6, PATIENCE_MS):
-        page.get_by_test_id("stTopNavLink").filter(has_text=name).click()
+        links = page.get_by_test_id("stTopNavLink")
+        links.filter(has=page.get_by_text(name, exact=True)).click()
         if _arrives(page, path, patience_ms):
             break
     else:
