@@ -160,6 +160,26 @@ def test_weights_are_gathered_beside_forward_passes_where_flags_or_recipes_ask_f
     assert express(row).tree["parallel"].get("overlap_param_gather", False) is beside
 
 
+@pytest.mark.parametrize(
+    ("framework", "notes", "beside"),
+    [
+        ("Megatron-LM", "", False),
+        ("Megatron-LM", "--overlap-grad-reduce", True),
+        ("Pai-Megatron-Patch", "collectives of the optimizer are not overlapped", False),
+        ("NeMo", "", True),
+        ("nanotron v0.5", "", True),
+        ("InternEvo", "overlap_sync_grad=False", False),
+        ("DeepSpeed 3D (atorch)", "", False),
+    ],
+)
+def test_gradients_are_reduced_beside_backward_passes_where_code_or_flags_do_so(
+    framework: str, notes: str, beside: bool
+) -> None:
+    layout = {"tp": 2, "zero": 1, "framework": framework}
+    row = step("row", source={"title": "ours"}, parallelism=layout, notes=notes)
+    assert express(row).tree["parallel"].get("overlap_grad_reduce", True) is beside
+
+
 def test_hybrid_sharding_sends_as_many_bytes_between_nodes_as_kept_parameters() -> None:
     layout = {"fsdp": 8, "dp": 64, "sharding": "HSDP"}
     hybrid = step("row", source={"title": "ours"}, parallelism=layout)
