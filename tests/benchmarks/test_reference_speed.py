@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ import torch
 from reference.convert.config import config_of
 from reference.model import Transformer
 from reference.model.transformer import initialize
+from tests.reference.model.peers import transformers
 from twin.loading import load_part
 
 pytestmark = pytest.mark.benchmark
@@ -37,15 +37,11 @@ def _ratio(ours: Callable[[], None], theirs: Callable[[], None], repeats: int = 
 def test_a_step_is_not_slower_than_the_peer_s(
     name: str, sequences: int, tokens: int, bar: float, dtype: torch.dtype
 ) -> None:
-    from transformers import (  # noqa: PLC0415  its import takes seconds
-        DeepseekV3Config,
-        DeepseekV3ForCausalLM,
-    )
-
+    library = transformers()
     spec = load_part("models", f"kimi-k2-{name}").spec
     own = Transformer(spec, dtype=dtype)
     initialize(own, 0)
-    peer: Any = DeepseekV3ForCausalLM(DeepseekV3Config(**config_of(spec, {})))
+    peer = library.DeepseekV3ForCausalLM(library.DeepseekV3Config(**config_of(spec, {})))
     peer = peer.to(dtype)
     assert sum(p.numel() for p in own.parameters()) == sum(p.numel() for p in peer.parameters())
     x = torch.randint(0, spec.vocab, (sequences, tokens))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reference.convert.config import config_of, model_of
-from tests.reference.model.peers import GROUPED, LATENT, changed, yarn
+from tests.reference.model.peers import GROUPED, LATENT, changed, transformers, yarn
 from twin.errors import UsageError
 from twin.loading import load_part
 from twin.spec.model import ModelSpec
@@ -84,11 +84,9 @@ def test_released_configurations_are_the_catalog_s_models(name: str) -> None:
 
 
 def test_transformers_reads_the_same_numbers(tmp_path: Path) -> None:
-    from transformers import AutoConfig  # noqa: PLC0415  its import takes seconds
-
     spec = load_part("models", "kimi-k2").spec
     (tmp_path / "config.json").write_text(json.dumps(config_of(spec, {})))
-    config = AutoConfig.from_pretrained(tmp_path)
+    config = transformers().AutoConfig.from_pretrained(tmp_path)
     assert config.max_position_embeddings == 131_072
     assert config.rope_parameters["rope_theta"] == 50_000
     assert config.rope_parameters["rope_type"] == "yarn"

@@ -19,7 +19,7 @@ from reference.convert.hugging_face import from_hf, to_hf
 from reference.model import Transformer
 from reference.model.transformer import STANDARD_DEVIATION, initialize
 from tests.reference.convert.folders import SMALL, put, released, same, saved, weights_of
-from tests.reference.model.peers import GROUPED, LATENT, changed, peer
+from tests.reference.model.peers import GROUPED, LATENT, changed, peer, transformers
 from twin.spec.model import ModelSpec
 
 MODELS = {
@@ -56,11 +56,9 @@ def test_transformers_loads_what_is_written_and_computes_the_same(
             parameter.data *= parameter.shape[-1] ** -0.5 / STANDARD_DEVIATION
     save(model, tmp_path / "ours")
     to_hf(tmp_path / "ours", tmp_path / "hf")
-    from transformers import AutoModelForCausalLM  # noqa: PLC0415  its import takes seconds
-    from transformers.utils import logging  # noqa: PLC0415
-
-    logging.disable_progress_bar()
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", attn_implementation="eager")
+    transformers().utils.logging.disable_progress_bar()
+    kind = transformers().AutoModelForCausalLM
+    theirs = kind.from_pretrained(tmp_path / "hf", attn_implementation="eager")
     with torch.no_grad():
         wanted = theirs.eval()(TOKENS, use_cache=False).logits
         assert (model(TOKENS) - wanted).abs().max() <= 1e-5

@@ -2,8 +2,7 @@
 weights, and the way from their weights to ours and back.
 
 `transformers` stacks the experts of a layer in memory; here they are taken apart into the names of
-the released files, which `reference.convert.config` maps. Its import takes nine seconds, so only
-the functions that need it import it.
+the released files, which `reference.convert.config` maps.
 """
 
 from __future__ import annotations
@@ -58,6 +57,12 @@ GROUPED: dict[str, Any] = {
     "attention": {"kind": "gqa", "heads": 4, "kv_heads": 2, "head_dim": 8},
     "ffn": {"kind": "swiglu", "width": 40},
 }
+
+
+def transformers() -> Any:
+    """The package. Its import takes nine seconds, so only tests that need it import it, and its
+    types cost pyright another twenty, so it has none."""
+    return import_module("transformers")
 
 
 def changed(base: dict[str, Any], **changes: Any) -> ModelSpec:
@@ -168,8 +173,7 @@ def _biases(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _configured(spec: ModelSpec) -> tuple[type[Any], Any]:
-    import transformers as theirs  # noqa: PLC0415  few tests need it
-
+    theirs = transformers()
     common = {
         "vocab_size": spec.vocab,
         "hidden_size": spec.hidden,
