@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.browser.accessibility import barriers
 from tests.browser.served import (
     choose,
     edit,
@@ -214,6 +215,22 @@ def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
             settle(page)
         assert page.get_by_text("bug in the twin").count() == 0
         assert page.evaluate(SIDEWAYS) == 0, f"{name} is wider than the window"
+        assert barriers(page, *RULES[scheme]) == [], name
+        assert page.evaluate(OVERLAPPING) == [], name
+
+
+RULES = {"light": (), "dark": ("color-contrast",)}
+"""What axe looks for in each theme: all, and what differs between the two."""
+OVERLAPPING = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].flatMap(svg =>
+    ['.xtick text', '.ytick text'].flatMap(kind => {
+        const boxes = [...svg.querySelectorAll(kind)].map(e => [e, e.getBoundingClientRect()])
+            .filter(([, box]) => box.width);
+        return boxes.flatMap(([e, a], at) => boxes.slice(at + 1)
+            .filter(([, b]) => a.left < b.right - 2 && b.left < a.right - 2
+                && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+            .map(([other]) => `${e.textContent} | ${other.textContent}`));
+    }))"""
+"""Labels of an axis that cover each other."""
 
 
 def hidden_pages(page):

@@ -22,7 +22,7 @@ MOVED = ("Step time", "Run time, no failures")
 
 def field(app, path, plan=FULL):
     """The widget of a field of a plan."""
-    kinds = (app.text_input, app.selectbox, app.multiselect, app.toggle)
+    kinds = (app.text_input, app.selectbox, app.pills, app.toggle)
     (widget,) = (one for kind in kinds for one in kind if key(one) == f"{plan}|{path}")
     return widget
 

@@ -21,7 +21,7 @@ from twin.explore.study.attribution import Attribution, attribution
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
 from twin.explore.study.influence import Influence, influence
 from twin.explore.study.software import StackAnswer, under_other_software
-from twin.kinds.base import Kind, kind_named, kind_of
+from twin.kinds.base import Check, Kind, kind_named, kind_of
 from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
@@ -123,6 +123,12 @@ def plan_of(asked: Question) -> Planned | Failure:
 def _plan(asked: Question, scenario: Any) -> Planned:
     kind = _kind(asked, scenario)
     return Planned(scenario, kind, kind.plan(scenario))
+
+
+@lru_cache(_KEPT_SMALL)
+def checked(asked: Question) -> Check | Failure:
+    """What is known of a plan without a simulation."""
+    return study_of(asked, lambda scenario: _kind(asked, scenario).check(scenario))
 
 
 def _kind(asked: Question, scenario: Any) -> Kind:

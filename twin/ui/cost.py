@@ -159,7 +159,7 @@ def _declare(title: str) -> None:
         "An engine is a part of the catalog, or your own, under `data.engine` (generates training "
         "data) or `rl.rollout.engine` (generates rollouts). This is enough to see it here:"
     )
-    st.code(_DECLARED, language=None)
+    st.code(_DECLARED, language=None, wrap_lines=True)
     st.button(
         f"Try {_ENGINE}",
         icon=":material/add:",

@@ -187,13 +187,13 @@ def _widget(form: Form, field: Field) -> None:
             )
         case "choices":
             key = widget_key(name, choices(text))
-            st.multiselect(
+            st.pills(
                 label,
                 list(dict.fromkeys([*field.options, *choices(text)])),
-                choices(text),
+                selection_mode="multi",
+                default=choices(text),
                 key=key,
                 help=hint,
-                placeholder="Nothing",
                 on_change=_typed,
                 args=(field, key, before),
             )

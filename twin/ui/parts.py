@@ -131,7 +131,7 @@ def provenance(run: Run) -> None:
     stored = ["from the store"] if run.cached else []
     st.caption(", ".join([*(f"{key} {value}" for key, value in facts.items()), *stored]))
     if origin.reproduce is not None:
-        st.code(origin.reproduce, language=None)
+        st.code(origin.reproduce, language=None, wrap_lines=True)
 
 
 def _plain(value: Any) -> str:

@@ -165,12 +165,17 @@ def blocks(found: Sequence[Block]) -> None:
     """Tables and notes of an answer, each folded under its title."""
     for block in found:
         with st.expander(block.title, icon=":material/table:"):
-            if isinstance(block, Table):
-                table(block.records())
-                if block.caption:
-                    st.caption(block.caption)
-            else:
-                st.markdown("\n".join(f"- {line}" for line in block.lines))
+            show_block(block)
+
+
+def show_block(block: Block) -> None:
+    """A table or notes of an answer, without the title."""
+    if isinstance(block, Table):
+        table(block.records())
+        if block.caption:
+            st.caption(block.caption)
+    else:
+        st.markdown("\n".join(f"- {line}" for line in block.lines))
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> None:

@@ -179,7 +179,8 @@ def _origin(found: Happened, folder: Path, answer: Run) -> None:
         f"{len(steps.warm_up)} before them taken for warm-up"
     )
     scenario = shlex.split(answer.report.provenance.reproduce or "")[2:]
-    st.code(shlex.join(["twin", "measured", str(folder), *scenario]), language=None)
+    command = shlex.join(["twin", "measured", str(folder), *scenario])
+    st.code(command, language=None, wrap_lines=True)
 
 
 @dataclass(frozen=True, slots=True)

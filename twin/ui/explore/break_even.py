@@ -100,9 +100,7 @@ def _conditions(
             "Every input is moved alone over its range until another plan wins: some hundred "
             "estimates, a minute or two."
         )
-        if not st.button(
-            "Find the break-even points", icon=":material/swap_horiz:", type="primary"
-        ):
+        if not st.button("Find the break-even points", icon=":material/swap_horiz:"):
             return
     pending = explored(work.conditions, question, (found.contest,))
     made = pending.within(0.05)

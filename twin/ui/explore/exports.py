@@ -200,9 +200,7 @@ def draft_of(plan: Draft, point: Choosable) -> Draft:
 def open_or_add(point: Choosable, key: str) -> None:
     """The two buttons of a point. Both put it on the desk beside the open plan."""
     with st.container(horizontal=True):
-        first = st.button(
-            "Open as scenario", key=f"open {key}", icon=":material/arrow_forward:", type="primary"
-        )
+        first = st.button("Open as scenario", key=f"open {key}", icon=":material/arrow_forward:")
         second = st.button("Add to the comparison", key=f"add {key}", icon=":material/add:")
     if first or second:
         draft = lean(draft_of(session.workspace().open, point))

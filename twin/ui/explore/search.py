@@ -82,7 +82,6 @@ def _ask(asked: SearchAsked | None) -> None:
     st.button(
         "Search",
         icon=":material/search:",
-        type="primary",
         disabled=asked is None,
         on_click=lambda: st.session_state.update({_WANTED: asked}),
     )
@@ -356,10 +355,11 @@ def _held(box: _Box, scenario: Scenario, gpus: str | None) -> tuple[tuple[str, i
     """The degrees that stay as they are, as chosen."""
     own = layout_of(scenario)
     named: dict[str, Any] = {axis: getattr(own, axis) for axis in DEGREES}
-    tried = st.multiselect(
+    tried = st.pills(
         "Degrees to search; others stay fixed",
         DEGREES,
-        usual_degrees(scenario),
+        selection_mode="multi",
+        default=usual_degrees(scenario),
         format_func=lambda axis: f"{axis.replace('_', ' ')} (now {named[axis]})",
         key=f"explore degrees|{box.plan}",
         persist_state="session",

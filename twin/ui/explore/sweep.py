@@ -56,7 +56,6 @@ def sweep_section(shown: OpenPlan, scenario: Any) -> None:
     st.button(
         "Sweep",
         icon=":material/grid_on:",
-        type="primary",
         disabled=asked is None or bool(wrong),
         on_click=lambda: st.session_state.update({_WANTED: asked}),
     )

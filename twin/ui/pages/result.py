@@ -7,6 +7,7 @@ from typing import Final
 import streamlit as st
 
 from twin.answers import Run
+from twin.ui.answers import Failure, checked
 from twin.ui.cost import cost, serving_section
 from twin.ui.other_software import other_software
 from twin.ui.parts import derivation, metrics, provenance, say_verdict, warnings
@@ -17,6 +18,7 @@ from twin.ui.place import (
     open_plan,
     say_scope,
     sections,
+    show_block,
     show_views,
     step_view,
     title,
@@ -24,6 +26,8 @@ from twin.ui.place import (
 from twin.ui.session import section
 from twin.ui.suggestions import suggestions
 
+_CARD: Final = 173
+"""Pixels of a key figure: two side by side on a phone."""
 _SUMMARY: Final = "Summary"
 _STEP: Final = "Training step"
 _COST: Final = "Cost"
@@ -37,11 +41,24 @@ def page() -> None:
     title("Result", shown.plan)
     run = answered(shown)
     if run is None:
+        _before(shown)
         return
     has_step = "recommend" not in run.kind.refusals
     several = run.kind.scope(run.scenario) is not None
     more = [_STEP] if several else [_COST] if has_step else []
     _sections("Result", shown, run, [*more, *([_SERVING] if has_step else []), _TABLES])
+
+
+def _before(shown: OpenPlan) -> None:
+    """Whether a plan fits, and its size, while nothing more is known of it."""
+    found = checked(shown.asked)
+    if shown.reply.now is not None or isinstance(found, Failure):
+        return
+    for words in found.sentences:
+        st.markdown(words)
+    for block in found.tables:
+        st.header(block.title)
+        show_block(block)
 
 
 def _sections(name: str, shown: OpenPlan, run: Run, more: list[str]) -> None:
@@ -72,7 +89,7 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     say_verdict(first, run.report)
     for words in rest:
         st.markdown(words)
-    metrics(shown, run.kind.deciding(run.report), 180)
+    metrics(shown, run.kind.deciding(run.report), _CARD)
     is_step = "explain" not in run.kind.refusals and run.kind.scope(run.scenario) is None
     if not run.report.fits and is_step:
         suggestions(shown)
