@@ -204,6 +204,10 @@ def test_an_old_link_to_a_page_that_is_a_section_now_opens_it(visitor, address):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
     page = visitor(scheme, 1280, 900)
+    page.goto(address)
+    page.get_by_role("heading", name="Your question").wait_for()
+    settle(page)
+    assert barriers(page, *RULES[scheme]) == []
     open_link(page, f"{address}/?v=1&plan={FULL}&plan={SELECTIVE};{ENGINE}&baseline=0&open=1")
     ground = page.get_by_test_id("stApp").evaluate("e => getComputedStyle(e).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]

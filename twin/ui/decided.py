@@ -80,7 +80,6 @@ def _actions(one: Decision, asked: PlanQuestion) -> None:
             lambda: page(one).encode(),
             f"{_stem(one)}.html",
             on_click="ignore",
-            type="primary",
             icon=":material/download:",
         )
         if st.button("Open the plan", icon=":material/arrow_forward:"):

@@ -83,7 +83,6 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
     if pending is None or made is not None:
         st.button(
             "Find the plan",
-            type="primary",
             icon=":material/search:",
             on_click=_ask,
             args=(asked,),
