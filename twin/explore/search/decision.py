@@ -50,7 +50,8 @@ def _headline(found: Recommendation) -> str:
     figures = _named("", one, found.asked.scenario).figures
     paid = f" and cost {figures['Cost']}" if "Cost" in figures else ""
     said = f"{gpus} finish in {figures['Run']}{paid}."
-    return said if found.pick else f"Not {found.asked.goal.words}. The nearest: {said}"
+    asked = found.asked.goal.words
+    return said if found.pick else f"Nothing meets {asked}, as far as was searched. Nearest: {said}"
 
 
 def _plans(found: Recommendation) -> Iterator[NamedPlan]:
