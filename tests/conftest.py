@@ -95,6 +95,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """At the end they are garbage again: libraries tell what nobody takes away as a leak."""
+    gc.unfreeze()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing is garbage while tests are imported. Answers are stored in a folder of this run,
     which workers inherit. Only the main process counts browser tests: with xdist, workers carry
