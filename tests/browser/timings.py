@@ -22,7 +22,7 @@ _FOUR: Final = (
 )
 PAGES: Final = {
     "first page": "",
-    "Plan": f"?{_STEP}",
+    "Plan": f"plan?{_STEP}",
     "Result": f"result?{_STEP};parallel.micro_batch=2",
     "Compare, four plans": f"compare?{_FOUR}",
     "Explore": f"explore?{_STEP}",
