@@ -200,14 +200,15 @@ def _widget(form: Form, field: Field) -> None:
 
 
 def _label(form: Form, field: Field, before: str) -> str:
-    """The field's name; what it was before an edit, and whether something is wrong with it."""
+    """The field's name; what it was before an edit, and whether something is wrong with it. Plain
+    text: screen readers are given labels with their markup."""
     label, paths = field.label, form.wrong
     if field.path in paths or (field.decides and field.path.rpartition(".")[0] in paths):
-        label = f":red[:material/error: {label}]"
+        label += " (invalid)"
     if field.path in dict(form.plan.edits):
         was = before if len(before) <= _SHORT else f"{before[:_SHORT]}..."
         empty = _NOT_SET if "" in field.options else "empty"
-        label += f" :orange[(was {was.replace('[', '').replace(']', '') or empty})]"
+        label += f" (was {was or empty})"
     return label
 
 
