@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from twin.collectives.traffic import Traffic
-from twin.engine.link_map import Flow
+from twin.engine.link_map import Sent, sent
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
@@ -34,8 +34,6 @@ from twin.planning.offload import offloaded
 from twin.schedules.base import Action, Pass, ends_of
 
 Offsets = tuple[int, ...]
-Sent = tuple[float, tuple[int, ...], tuple[float, ...]]
-"""Bytes, the links that they cross, and how many times they count there."""
 
 
 @dataclass(slots=True)
@@ -496,11 +494,3 @@ class _Copies:
                 self.unroller.graph.edge(end, op)
                 self.out[key] = op
             self.last = [self.last[1], op]
-
-
-def sent(flows: Sequence[Flow]) -> tuple[Sent, ...]:
-    """Flows with their links and weights apart."""
-    return tuple(
-        (size, tuple(link for link, _ in route), tuple(weight for _, weight in route))
-        for size, route in flows
-    )
