@@ -200,8 +200,7 @@ def _widget(form: Form, field: Field) -> None:
 
 
 def _label(form: Form, field: Field, before: str) -> str:
-    """The field's name; what it was before an edit, and whether something is wrong with it. Plain
-    text: screen readers are given labels with their markup."""
+    """The field's name in plain text, for screen readers; what it was, and whether it is wrong."""
     label, paths = field.label, form.wrong
     if field.path in paths or (field.decides and field.path.rpartition(".")[0] in paths):
         label += " (invalid)"
