@@ -154,7 +154,7 @@ def ranged(value: float | None, span: tuple[float, float] | None, unit: Unit) ->
     """The value with its 80 % interval: `48.0 d (33 to 70)`; without one the value alone.
 
     >>> ranged(48.0, (33.0, 70.0), "d"), ranged(100.0, (80.0, 150.0), "s"), ranged(1.0, None, "d")
-    ('48.0 d (33 to 70)', '100 s (80 s to 2.5 min)', '1.00 d')
+    ('48.0 d (33 to 70)', '100 s (80 to 150)', '1.00 d')
     """
     ends = interval_words(value, span, unit)
     return f"{show(value, unit)} ({ends})" if ends else show(value, unit)
@@ -166,15 +166,25 @@ def interval_words(value: float | None, span: tuple[float, float] | None, unit: 
 
     >>> interval_words(18.1, (17.9, 18.4), "s"), interval_words(2.0, None, "s")
     ('17.9 to 18.4', '')
+    >>> interval_words(131.0, (110.0, 168.0), "s")  # around 2.18 min, in its unit
+    '1.8 to 2.8'
     """
     if value is None or span is None or span[0] == span[1]:
         return ""
-    told = [[show(one, unit, places) for one in (value, *span)] for places in (2, 3)]
-    _, *ends = next((texts for texts in told if len(set(texts)) == len(texts)), told[-1])
     of = _unit_of(show(value, unit))
+    size = _SECONDS.get(of) if unit == "s" else None
+
+    def shown(one: float, places: int) -> str:
+        return show(one, unit, places) if size is None else digits(one / size, places) + of
+
+    told = [[shown(one, places) for one in (value, *span)] for places in (2, 3)]
+    _, *ends = next((texts for texts in told if len(set(texts)) == len(texts)), told[-1])
     if all(_unit_of(end) == of for end in ends):
         ends = [end.removesuffix(of) for end in ends]
     return f"{ends[0].strip()} to {ends[1].strip()}"
+
+
+_SECONDS: Final = {" ms": 1e-3, " s": 1.0, " min": 60.0, " h": 3600.0, " d": 86400.0}
 
 
 def _unit_of(shown: str) -> str:
