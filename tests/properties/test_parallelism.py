@@ -90,7 +90,7 @@ def payloads(program: Program, names: set[str]) -> dict[str, float]:
         for step in program.passes[action.kind, action.chunk]:
             if step.traffic and step.name in names:
                 sent[step.name] += step.traffic.nvlink_bytes + step.traffic.nic_bytes
-    for step in program.finish[0]:
+    for step in program.once(0):
         if step.traffic and step.name in names:
             sent[step.name] += step.traffic.nvlink_bytes + step.traffic.nic_bytes
     return sent
