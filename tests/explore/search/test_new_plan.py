@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cli.conftest import SMALL
 from twin.answers.executors import PoolChoice
+from twin.engine import lower, simulate
 from twin.errors import UsageError
 from twin.explore.search.decision import conditions, decision
 from twin.explore.search.decision_page import page
@@ -27,6 +29,8 @@ from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.space import Goal, layout_of, narrowed, space
 from twin.loading import load, scenario_hash
+from twin.planning import plan
+from twin.reports import report
 from twin.reports.table import show
 
 ASKED = PlanQuestion("qwen3-235b-a22b", "h800", "8T", target="60d", price="2USD")
@@ -143,6 +147,20 @@ def test_a_deadline_inside_the_interval_is_told_with_a_size_that_is_safe(found):
 
 def test_every_plan_that_is_named_was_simulated(found):
     assert all(one.events for one in (found.pick, *found.alternatives))
+
+
+def test_a_plan_has_the_interval_that_its_own_report_has(tmp_path):
+    """Nobody named the software, so that its interval holds that doubt and the tuned step."""
+    file = tmp_path / "unnamed.yaml"
+    file.write_text(SMALL.replace("software: null\n", ""))
+    unnamed = load(file)
+    axes = {f"parallel.{one}": [getattr(unnamed.parallel, one)] for one in ("pipeline", "tensor")}
+    whole = narrowed(space(unnamed, (unnamed.cluster.nodes,)), axes)
+    found = recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=1))
+    planned = plan(found.pick.layout.applied(unnamed))
+    assert planned.scenario.software_assumed
+    own = report(planned, simulate(lower(planned))).intervals["days"]
+    assert found.pick.best.intervals["days"] == pytest.approx(own)
 
 
 def test_the_file_of_a_plan_is_short_and_loads_to_the_plan(drafted, tmp_path):

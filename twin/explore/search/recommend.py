@@ -354,7 +354,12 @@ def _answers(
     folder = asked.folder if asked.pool.cluster is None else None
     function = partial(answer_point, folder=folder, play_unfit=False, source=source_digest())
     for place, result in play(function, points, pool=executor):
-        yield place, failed(result.reason) if isinstance(result, Died) else result
+        if isinstance(result, Died):
+            yield place, failed(result.reason)
+        elif asked.scenario.software_assumed and result.unnamed:
+            yield place, replace(result, intervals=result.unnamed)
+        else:
+            yield place, result
 
 
 def _in_question(sizes: Sequence[Size]) -> Sequence[Size]:

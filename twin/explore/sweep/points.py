@@ -35,6 +35,7 @@ from twin.reports.head import UNTIMED
 from twin.reports.interval import circumstances
 from twin.reports.kpi_intervals import intervals
 from twin.reports.kpis import goodput_of, kpis, with_spans
+from twin.reports.tuned_step import tuned_step
 from twin.scenario import Root
 from twin.units import BareNumberError, QuantityError
 
@@ -68,6 +69,10 @@ class PointOutcome:
         default_factory=dict[str, tuple[float, float] | None]
     )
     """80 % intervals of the key figures of a step by events."""
+    unnamed: Mapping[str, tuple[float, float] | None] = field(
+        default_factory=dict[str, tuple[float, float] | None]
+    )
+    """The same where nobody named the software; empty of one that is never assumed."""
     step_ns: int | None = None
     headroom_bytes: float | None = None
     """What the fullest GPU has left; negative where it has too little."""
@@ -209,8 +214,12 @@ def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
     spent = mean(trace.breakdown_ns)
     figures = kpis(plan, trace.step_ns, spent, simulated)
     if not fast:
-        spans = with_spans(intervals(circumstances(plan, spent), figures)[0], figures, simulated)
-        return replace(found, kpis=figures, intervals=spans, step_ns=trace.step_ns)
+        at, tuned = circumstances(plan, spent), tuned_step(plan, assumed=True)
+        found = replace(found, kpis=figures, step_ns=trace.step_ns)
+        if tuned is not None:
+            doubt = intervals(replace(at, assumed=True), figures, tuned=tuned)[0]
+            found = replace(found, unnamed=with_spans(doubt, figures, simulated))
+        return replace(found, intervals=with_spans(intervals(at, figures)[0], figures, simulated))
     if plan.scenario.goodput is not None:
         figures |= _with_failures(plan, figures)
     return replace(found, kpis=figures, step_ns=trace.step_ns)
