@@ -157,6 +157,7 @@ def test_a_plan_has_the_interval_that_its_own_report_has(tmp_path):
     axes = {f"parallel.{one}": [getattr(unnamed.parallel, one)] for one in ("pipeline", "tensor")}
     whole = narrowed(space(unnamed, (unnamed.cluster.nodes,)), axes)
     found = recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=1))
+    assert found.pick is not None
     planned = plan(found.pick.layout.applied(unnamed))
     assert planned.scenario.software_assumed
     own = report(planned, simulate(lower(planned))).intervals["days"]
