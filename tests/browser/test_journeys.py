@@ -117,7 +117,7 @@ def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, a
     edit(page, "Tensor", "7")
     page.get_by_text("TW102").first.wait_for()
     assert page.locator("input[value='7']").count() == 1
-    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Revert").click()
     page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
 
 
@@ -252,6 +252,11 @@ def test_a_page_is_a_link_of_its_own_and_survives_a_reload(visitor, address):
     page.get_by_role("heading", name="Memory over the step").wait_for()
     page.reload()
     page.get_by_role("heading", name="Memory over the step").wait_for()
+    page.get_by_text("parallel.micro_batch=2").first.wait_for()
+    page.get_by_role("button", name="Revert").click()
+    page.get_by_text("No edits.").wait_for()
+    page.wait_for_timeout(2_000)  # the link has to be on its way no more
+    page.go_back()
     page.get_by_text("parallel.micro_batch=2").first.wait_for()
 
 

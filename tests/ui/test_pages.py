@@ -191,6 +191,34 @@ def test_an_undo_and_a_reset_take_edits_back(opened):
     assert plans(checked(reset.click().run())) == [FULL]
 
 
+def test_every_change_is_undone_and_made_again_by_button_and_by_the_browser(opened):
+    app = edited(opened(FULL), "parallel.micro_batch", "2")
+    changed = dict(app.query_params)
+    (undo,) = (one for one in app.button if one.label == "Undo")
+    assert undo.help == f"Undo: micro batch 2 on {FULL}"
+    app = checked(undo.click().run())
+    assert plans(app) == [FULL]
+    (redo,) = (one for one in app.button if one.label == "Redo")
+    app = checked(redo.click().run())
+    assert plans(app) == [f"{FULL};parallel.micro_batch=2"]
+    app = edited(app, "parallel.micro_batch", "4")
+    app.run()  # the browser has the link by now
+    app.query_params.clear()
+    app.query_params.update(changed)  # "Back": a run with an earlier link, and nothing else
+    assert plans(checked(app.run())) == [f"{FULL};parallel.micro_batch=2"]
+    assert field(app, "parallel.micro_batch").value == "2"
+
+
+def test_an_old_link_that_comes_with_an_edit_is_late_and_takes_nothing_back(opened):
+    app = opened(FULL)
+    before = dict(app.query_params)
+    app = edited(app, "parallel.micro_batch", "2")
+    app.query_params.clear()
+    app.query_params.update(before)
+    app = edited(app, "parallel.tensor", "4")
+    assert plans(app) == [f"{FULL};parallel.micro_batch=2;parallel.tensor=4"]
+
+
 def test_a_part_that_the_file_names_anyway_is_no_edit(opened):
     app = opened(FULL, section="catalog")
     app.segmented_control(key="category").set_value("models").run()

@@ -4,7 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.ui.workspace import MOST_PLANS, Draft, Workspace, free_name, varied
+from twin.ui.workspace import (
+    MOST_PLANS,
+    MOST_STEPS,
+    Draft,
+    History,
+    Workspace,
+    difference,
+    free_name,
+    varied,
+)
 
 A, B, C = (Draft(name, name) for name in "abc")
 EDITED = A.edited("parallel.pipeline", "8")
@@ -101,3 +110,36 @@ def test_on_a_full_workspace_the_open_plan_and_the_baseline_stay(show):
     assert {"0", "1", "new"} <= set(names)
     assert space.reference.name == "1"
     assert space.open.name == ("new" if show else "0")
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=2 * MOST_STEPS))
+def test_a_history_goes_back_to_where_it_began_and_forward_to_where_it_was(names):
+    history = History(Workspace((A,)))
+    for name in names:
+        history = history.changed(history.now.renamed(name))
+    last, steps = history, len(history.past)
+    assert steps <= MOST_STEPS
+    for _ in range(steps):
+        history = history.back()
+    assert history == history.back()
+    for _ in range(steps):
+        history = history.forward()
+    assert history == last == last.forward()
+
+
+def test_a_change_after_an_undo_forgets_what_was_undone():
+    one, two, three = (Workspace((plan,)) for plan in (A, B, C))
+    history = History(one).changed(two).back().changed(three)
+    assert (history.past, history.now, history.undone) == ((one,), three, ())
+    assert History(one).changed(one) == History(one)
+
+
+def test_a_difference_says_what_was_done():
+    one, two = Workspace((A,)), Workspace((A, B))
+    assert difference(one, Workspace((EDITED,))) == "pipeline 8 on a"
+    assert difference(Workspace((EDITED,)), one) == "pipeline as in the scenario on a"
+    assert difference(one, two) == "b added"
+    assert difference(two, one) == "b removed"
+    assert difference(one, one.renamed("c")) == "a became c"
+    assert difference(two, Workspace((A, B), shown=1)) == "the open plan"
+    assert difference(two, Workspace((A, B), baseline=1)) == "the baseline"

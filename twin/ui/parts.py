@@ -85,7 +85,7 @@ def _metric(kpi: Kpi, value: float | None, delta: KpiDelta | None, *, judged: bo
 
 
 def changes(plan: Draft) -> None:
-    """Every edit of a plan, each with an undo."""
+    """Every edit of a plan, each with a way back."""
     if not plan.edits:
         st.caption("No edits.")
         return
@@ -94,7 +94,7 @@ def changes(plan: Draft) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"`{path}={value}`", width="stretch")
             st.button(
-                "Undo",
+                "Revert",
                 key=f"undo {plan.name}|{path}",
                 type="tertiary",
                 on_click=_undo,

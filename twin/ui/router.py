@@ -44,7 +44,7 @@ def route() -> None:
     ]
     moved = [st.Page(_nothing, title=old, url_path=old, visibility="hidden") for old in _MOVED]
     page = st.navigation([*pages, *moved], position="top")
-    session.begin()
+    session.begin(page.title)
     if page.url_path in _MOVED:
         target, section = _MOVED[page.url_path]
         session.want_section(section)

@@ -1,10 +1,11 @@
 """The state of one visitor's session: the only module that keeps values between two runs of a page.
 
 Sessions share nothing. The link in the address bar is written from the state, and read once, when
-the session begins."""
+the session begins, and again when the visitor goes back or forward in the browser."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -15,9 +16,9 @@ from twin.ui.answers import Question, Reply
 from twin.ui.background import Pending
 from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last
 from twin.ui.scenarios import ScenarioFiles, command_line, scenario_files
-from twin.ui.workspace import Draft, Workspace
+from twin.ui.workspace import Draft, History, Workspace
 
-_WORKSPACE: Final = "workspace"
+_HISTORY: Final = "history"
 _MEASURED: Final = "measured run"
 _FOLLOWED: Final = "followed run"
 _VALIDATED: Final = "validated again"
@@ -30,21 +31,30 @@ _WANTED: Final = "wanted section"
 _LEADS: Final = "link leads to a plan"
 _TYPED: Final = "question of a new plan"
 _LINK: Final = "link at first"
+_TOUCHED: Final = "a widget was used"
+_WRITTEN: Final = "link as last written"
+_ON_ITS_WAY: Final = 1.0
+"""Seconds in which a link may still be on its way to the browser: an older one that comes back is
+late, and not a visitor's."""
 _OF_PLANS: Final = {"v", "plan", "update"}
 """Parameters of a link to plans."""
 
 
-def begin() -> None:
-    """Look at the scenarios' files; on the first run, open what the link says."""
+def begin(page: str) -> None:
+    """Look at the scenarios' files; open what the link says on the first run, and where the visitor
+    went back or forward in the browser."""
     st.session_state[_KNOWN] = scenario_files()
     st.session_state[_AWAITED] = []
     st.session_state[_REPLIES] = {}
-    if _WORKSPACE not in st.session_state:
-        query = {key: st.query_params.get_all(key) for key in st.query_params}
+    query = {key: st.query_params.get_all(key) for key in st.query_params}
+    touched = st.session_state.pop(_TOUCHED, False)
+    if _HISTORY in st.session_state:
+        _revisit(page, query, touched=touched)
+    else:
         st.session_state[_SECTIONS] = {}
         st.session_state[_MEASURED] = last(query, "run")
         st.session_state[_WANTED] = last(query, "section")
-        st.session_state[_WORKSPACE] = _first(known(), query)
+        st.session_state[_HISTORY] = History(_first(known(), query))
         st.session_state[_LINK] = {key: last(query, key) or "" for key in query}
         st.session_state[_LEADS] = bool(_OF_PLANS & set(query) or command_line())
 
@@ -87,12 +97,31 @@ def replies() -> dict[Question, Reply]:
 
 def workspace() -> Workspace:
     """The plans of the visitor."""
-    return st.session_state[_WORKSPACE]
+    return history().now
+
+
+def history() -> History:
+    """The plans of the visitor, and what they were before."""
+    return st.session_state[_HISTORY]
 
 
 def change(what: Callable[[Workspace], Workspace]) -> None:
     """Change the workspace: what the callbacks of widgets do."""
-    st.session_state[_WORKSPACE] = what(workspace())
+    _go(history().changed(what(workspace())))
+
+
+def undo() -> None:
+    """Take the last change back."""
+    _go(history().back())
+
+
+def redo() -> None:
+    """Make the change again that was taken back last."""
+    _go(history().forward())
+
+
+def _go(to: History) -> None:
+    st.session_state[_HISTORY], st.session_state[_TOUCHED] = to, True
 
 
 def section(page: str, names: Iterable[str]) -> str:
@@ -107,7 +136,7 @@ def section(page: str, names: Iterable[str]) -> str:
     key = widget_key(f"section of {page}", shown, found)
 
     def choose() -> None:
-        chosen[page] = st.session_state[key]
+        chosen[page], st.session_state[_TOUCHED] = st.session_state[key], True
 
     st.segmented_control(
         f"Section of {page}",
@@ -197,6 +226,30 @@ def _write(query: dict[str, list[str]]) -> None:
         query = {}
     if {key: st.query_params.get_all(key) for key in st.query_params} != query:
         st.query_params.from_dict(query)
+    if query != st.session_state.get(_WRITTEN, (None, 0.0))[0]:
+        st.session_state[_WRITTEN] = query, time.monotonic()
+
+
+def _revisit(page: str, query: Query, *, touched: bool) -> None:
+    """Open the plans and the section of an earlier link.
+
+    Streamlit tells of a browser's "Back" by a run with that link and nothing else. A run may also
+    come with an old link because the new one is still on its way."""
+    written, since = st.session_state.get(_WRITTEN, (query, 0.0))
+    if query == written:
+        st.session_state[_WRITTEN] = written, 0.0
+        return
+    late = time.monotonic() - since < _ON_ITS_WAY
+    if touched or late or not _OF_PLANS & set(query):
+        return
+    try:
+        found = decode(query)
+    except BrokenLinkError:  # an address that was typed; what is open stays
+        return
+    st.session_state[_HISTORY] = history().changed(found)
+    if (wanted := last(query, "section")) != shown_section(page):
+        st.session_state[_SECTIONS].pop(page, None)
+        st.session_state[_WANTED] = wanted
 
 
 def say_broken_link() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from twin.ui.parts import changes, metrics
 from twin.ui.place import OpenPlan, open_plan, step_view
 from twin.ui.scenarios import ScenarioFiles, shared_text
 from twin.ui.session import widget_key
-from twin.ui.workspace import MOST_PLANS, Workspace
+from twin.ui.workspace import MOST_PLANS, Workspace, difference
 
 _PLAN: Final = "open plan"
 _BASELINE: Final = "baseline"
@@ -52,6 +52,7 @@ def sidebar(page: str) -> DeltaGenerator:
             _share(shown.workspace, page)
             with st.popover("Export"):
                 _export(shown)
+        _steps()
         changes(shown.plan)
     return place
 
@@ -64,6 +65,29 @@ def awaiting() -> None:
         if pending.future.done():
             st.rerun()
         st.progress(min(1.0, pending.progress.share), words)
+
+
+def _steps() -> None:
+    """Undo and redo, each with what it would change. Ctrl+Z stays with the text that is typed."""
+    history = session.history()
+    if not history.past and not history.undone:
+        return
+    with st.container(horizontal=True):
+        _step("Undo", "Alt+Z", history.past, session.undo)
+        _step("Redo", "Alt+Shift+Z", history.undone, session.redo)
+
+
+def _step(title: str, shortcut: str, ways: Sequence[Workspace], go: Callable[[], None]) -> None:
+    now = session.workspace()
+    st.button(
+        title,
+        type="tertiary",
+        icon=f":material/{title.lower()}:",
+        on_click=go,
+        disabled=not ways,
+        shortcut=shortcut,
+        help=f"{title}: {difference(ways[-1], now)}" if ways else None,
+    )
 
 
 def _plans(workspace: Workspace) -> None:

@@ -12,6 +12,8 @@ from typing import Final
 
 MOST_PLANS: Final = 8
 """Plans in a workspace: as many as a comparison can show side by side."""
+MOST_STEPS: Final = 100
+"""Changes that can be undone."""
 _NUMBERED = re.compile(r" \((\d+)\)$")
 
 
@@ -138,6 +140,53 @@ class Workspace:
             return self.added(plan)
         others = [one.name for at, one in enumerate(self.plans) if at != self.shown]
         return self.changed(lambda _: replace(plan, name=free_name(plan.name, others)))
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The workspace with those before it, newest last, and those that were undone, newest last."""
+
+    now: Workspace
+    past: tuple[Workspace, ...] = ()
+    undone: tuple[Workspace, ...] = ()
+
+    def changed(self, to: Workspace) -> History:
+        """The history with one more workspace; one that says the same is no change."""
+        if to == self.now:
+            return self
+        return History(to, (*self.past, self.now)[-MOST_STEPS:])
+
+    def back(self) -> History:
+        """The history before its last change; the same where there is none."""
+        if not self.past:
+            return self
+        return History(self.past[-1], self.past[:-1], (*self.undone, self.now))
+
+    def forward(self) -> History:
+        """The history with the last undone change made again; the same where there is none."""
+        if not self.undone:
+            return self
+        return History(self.undone[-1], (*self.past, self.now), self.undone[:-1])
+
+
+def difference(before: Workspace, after: Workspace) -> str:
+    """What leads from one workspace to the other, for people: `nodes 128 on kimi-k2-256xh800`."""
+    old = {plan.name: plan for plan in before.plans}
+    new = {plan.name: plan for plan in after.plans}
+    if set(old) != set(new):
+        gone, come = ", ".join(sorted(set(old) - set(new))), ", ".join(sorted(set(new) - set(old)))
+        if gone and come:
+            return f"{gone} became {come}"
+        return f"{come} added" if come else f"{gone} removed"
+    for name, plan in new.items():
+        was, now = dict(old[name].edits), dict(plan.edits)
+        edits = [f"{_last(path)} {value}" for path, value in now.items() if was.get(path) != value]
+        edits += [f"{_last(path)} as in the scenario" for path in was if path not in now]
+        if edits:
+            return f"{', '.join(edits)} on {name}"
+        if plan != old[name]:
+            return f"the scenario of {name}"
+    return "the open plan" if before.shown != after.shown else "the baseline"
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
