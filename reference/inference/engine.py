@@ -27,10 +27,12 @@ import torch
 from torch import Tensor
 
 from reference.inference.forward import PagedCache, SequenceChunk, forward
+from reference.inference.json_grammar import SchemaError
 from reference.inference.request import (
     EngineRequest,
     Finish,
     GeneratedToken,
+    NoTokenError,
     QueueFullError,
     RefusedError,
     Update,
@@ -147,10 +149,17 @@ class Engine:
 
     def _extend(self, sequence: Sequence, logits_W: Tensor) -> Update:
         """Draw the next token of a sequence, and end it where that is the last one."""
-        request = sequence.request
         if not bool(torch.isfinite(logits_W).all()):
-            return self._last(sequence, None, "", "error")
-        drawn = replace(self._draw(sequence, logits_W), weights=self.weights)
+            return self._failed(sequence, "the model's logits are not finite")
+        try:
+            return self._told(sequence, self._draw(sequence, logits_W))
+        except (NoTokenError, SchemaError) as error:
+            return self._failed(sequence, f"{error}")
+
+    def _told(self, sequence: Sequence, drawn: GeneratedToken) -> Update:
+        """The next token of a sequence as told, the last one where it ends the sequence."""
+        request = sequence.request
+        drawn = replace(drawn, weights=self.weights)
         structured = sequence.constraint is not None and sequence.constraint.structured
         sequence.tokens.append(drawn.token)
         self.counts.generated_tokens += 1
@@ -176,6 +185,8 @@ class Engine:
         elif sequence.made < request.min_tokens:
             allowed_W = allowed_W.clone()
             allowed_W[[self.vocabulary.end, *request.stop_tokens]] = False
+        if not bool(allowed_W.any()):
+            raise NoTokenError("the answer's schema is too large to be followed")
         place = (sequence.choice, sequence.made)
         return draw(logits_W, allowed_W, request.sampling, place, request.top)
 
@@ -186,6 +197,12 @@ class Engine:
         self._end(sequence, finish)
         cached = max(sequence.cached, 0)
         return Update(sequence.number, sequence.choice, told, text, finish, cached)
+
+    def _failed(self, sequence: Sequence, reason: str) -> Update:
+        """The end of a choice that cannot go on; all others do."""
+        self._end(sequence, "error")
+        cached = max(sequence.cached, 0)
+        return Update(sequence.number, sequence.choice, None, reason, "error", cached)
 
     def _end(self, sequence: Sequence, finish: Finish) -> None:
         self.scheduler.leave(sequence)
@@ -287,6 +304,8 @@ class Service:
         EngineFailedError."""
 
         def add() -> UpdateStream:
+            if self.failure is not None:
+                raise EngineFailedError
             if self.draining:
                 raise DrainingError
             stream = UpdateStream(request)

@@ -7,6 +7,9 @@ before and after the point and exponents two, so that each is a finite double; o
 follows `:` and `,`. Keys come in any order, each at most once: a grammar rule carries the keys so
 far as bits. `format` asserts nothing, as is the draft's default (section 7.2.1). An unknown keyword
 is refused by name: to leave it out would accept what does not validate.
+
+A schema is untrusted text. Its work is bounded before any is done: its text, its depth, its values.
+A definition becomes one rule, however often it is referred to.
 """
 
 from __future__ import annotations
@@ -20,6 +23,13 @@ DEPTH: Final = 6
 """Levels of arrays and objects where a schema allows any value."""
 MOST_KEYS: Final = 64
 """Bits of a grammar rule of llguidance."""
+MOST_TEXT: Final = 120_000
+"""Characters of a schema as JSON: the bound of OpenAI's structured outputs on names and values."""
+MOST_LEVELS: Final = 64
+"""Levels of a schema and of the definitions that it goes through. OURS; OpenAI's bound is 10."""
+MOST_VALUES: Final = 1_000
+"""Schemas and options in one schema: OpenAI's bound on options. llguidance's parser follows at
+most 2,000 at one place."""
 _NOTES: Final = frozenset(
     {
         *("title", "description", "default", "examples", "format", "deprecated"),
@@ -72,8 +82,23 @@ class SchemaError(ValueError):
 def schema_grammar(schema: Any) -> str:
     """The grammar of a schema's values. Raises SchemaError for a keyword that is not supported, a
     value that it cannot have, or a schema that nothing fulfils."""
+    _check_size(schema)
     rules = _Rules(schema if isinstance(schema, Mapping) else {})
     return "\n".join([f"start: {rules.value(schema, '')}", *rules.lines, _any_values(), _TERMINALS])
+
+
+def _check_size(schema: Any) -> None:
+    """Raises SchemaError for a schema that is not JSON, too long or too deep."""
+    try:
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except RecursionError:
+        raise SchemaError("", "", "nests too deep") from None
+    except (TypeError, ValueError) as error:
+        raise SchemaError("", "", f"is not JSON: {error}") from None
+    if len(text) > MOST_TEXT:
+        message = f"has {len(text):,} characters; at most {MOST_TEXT:,} are allowed"
+        raise SchemaError("", "", message)
 
 
 def choice_grammar(options: Iterable[str]) -> str:
@@ -87,10 +112,26 @@ class _Rules:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.lines: list[str] = []
         self._definitions = {key: root.get(key, {}) for key in ("$defs", "definitions")}
-        self._open: list[str] = []
+        self._known: dict[str, str | None] = {}
+        """Expressions of definitions by address; None while a definition is open."""
+        self._values = self._level = 0
 
     def value(self, schema: Any, path: str) -> str:
         """Any schema."""
+        self._count(1, path)
+        if self._level == MOST_LEVELS:
+            raise SchemaError(path, "", f"nests deeper than {MOST_LEVELS} levels")
+        self._level += 1
+        found = self._value(schema, path)
+        self._level -= 1
+        return found
+
+    def _count(self, values: int, path: str) -> None:
+        self._values += values
+        if self._values > MOST_VALUES:
+            raise SchemaError(path, "", f"more than {MOST_VALUES:,} values in one schema")
+
+    def _value(self, schema: Any, path: str) -> str:
         if schema is True:
             return f"any{DEPTH}"
         if not isinstance(schema, Mapping):
@@ -101,7 +142,9 @@ class _Rules:
             return self._referred(schema["$ref"], f"{path}.$ref", path)
         if keys & {"enum", "const"}:
             _refuse(keys - {"enum", "const", "type"}, path, "beside `enum` or `const`")
-            return _listed(schema, path)
+            values = _listed(schema, path)
+            self._count(len(values), path)
+            return _one_of(values)
         if "anyOf" in keys:
             _refuse(keys - {"anyOf"}, path, "beside `anyOf`")
             several = _list(schema, "anyOf", path)
@@ -123,14 +166,16 @@ class _Rules:
         if local is None or not isinstance(self._definitions[local[1]], Mapping):
             message = "only `#/$defs/NAME` and `#/definitions/NAME` are supported"
             raise SchemaError(where, "$ref", message)
-        if address in self._open:
-            raise SchemaError(where, "$ref", f"`{address}` refers to itself")
         if local[2] not in self._definitions[local[1]]:
             raise SchemaError(where, "$ref", f"there is no `{address}`")
-        self._open.append(address)
-        found = self.value(self._definitions[local[1]][local[2]], path)
-        self._open.pop()
-        return found
+        if address not in self._known:
+            self._known[address] = None
+            found = self.value(self._definitions[local[1]][local[2]], path)
+            self._known[address] = self._rule(found)
+        known = self._known[address]
+        if known is None:
+            raise SchemaError(where, "$ref", f"`{address}` refers to itself")
+        return known
 
     def _typed(self, kind: str, schema: Mapping[str, Any], path: str) -> str:
         if kind == "object":
@@ -145,6 +190,8 @@ class _Rules:
     def _string(self, least: int, most: int | None) -> str:
         if (least, most) == (0, None):
             return "STRING"
+        if most == 0:
+            return _quoted('""')
         name = f"S{len(self.lines)}"
         upper = "" if most is None else most
         self.lines.append(rf'{name}: "\"" CHAR{{{least},{upper}}} "\""')
@@ -156,7 +203,10 @@ class _Rules:
             message = f"must be an object of at most {MOST_KEYS} keys"
             raise SchemaError(f"{path}.properties", "properties", message)
         values = {key: self.value(s, f"{path}.properties.{key}") for key, s in properties.items()}
-        required = frozenset[str](_list(schema, "required", path) if "required" in schema else ())
+        listed = _list(schema, "required", path) if "required" in schema else []
+        if not all(isinstance(key, str) for key in listed):
+            raise SchemaError(f"{path}.required", "required", "must be a list of names")
+        required = frozenset[str](listed)
         if missing := sorted(required - set(values)):
             message = f"`{missing[0]}` is required and has no schema in `properties`"
             raise SchemaError(f"{path}.required", "required", message)
@@ -234,13 +284,13 @@ def _types(schema: Mapping[str, Any], path: str) -> tuple[str, ...]:
         return tuple(implied)[:1]
     named = schema["type"]
     types = (named,) if isinstance(named, str) else tuple(named) if isinstance(named, list) else ()
-    if not types or any(name not in _OF_TYPE for name in types):
+    if not types or any(not isinstance(name, str) or name not in _OF_TYPE for name in types):
         raise SchemaError(f"{path}.type", "type", f"{named!r} is not a type")
     return types
 
 
-def _listed(schema: Mapping[str, Any], path: str) -> str:
-    """`enum` and `const`, without the values that `type` excludes."""
+def _listed(schema: Mapping[str, Any], path: str) -> list[str]:
+    """The JSON of `enum` and `const`, without the values that `type` excludes."""
     values = _list(schema, "enum", path) if "enum" in schema else [schema["const"]]
     if "const" in schema:
         values = [value for value in values if _spelled(value) == _spelled(schema["const"])]
@@ -248,7 +298,7 @@ def _listed(schema: Mapping[str, Any], path: str) -> str:
     fitting = [value for value in values if not types or any(_is(value, name) for name in types)]
     if not fitting:
         raise SchemaError(f"{path}.enum", "enum", "no value fits")
-    return _one_of(dict.fromkeys(map(_spelled, fitting)))
+    return list(dict.fromkeys(map(_spelled, fitting)))
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -262,8 +312,8 @@ def _is(value: Any, kind: str) -> bool:
 def _bounds(schema: Mapping[str, Any], low: str, high: str, path: str) -> tuple[int, int | None]:
     least, most = schema.get(low, 0), schema.get(high)
     for keyword, value in ((low, least), (high, most)):
-        if value is not None and (type(value) is not int or value < 0):
-            raise SchemaError(f"{path}.{keyword}", keyword, "must be a whole number, at least 0")
+        if value is not None and (type(value) is not int or not 0 <= value < 2**31):
+            raise SchemaError(f"{path}.{keyword}", keyword, "must be a whole number, 0 to 2^31 - 1")
     if most is not None and most < least:
         raise SchemaError(f"{path}.{high}", high, f"is less than `{low}`")
     return least, most

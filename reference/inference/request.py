@@ -97,7 +97,8 @@ def _drawn(logits_W: Tensor, sampling: Sampling, place: tuple[int, int]) -> tupl
 
 
 Finish = Literal["stop", "length", "cancelled", "error"]
-"""Why a choice ended: it said all, met its bound, nobody reads on, or its logits are no numbers."""
+"""Why a choice ended: it said all, met its bound, nobody reads on, or it cannot go on (its logits
+are not finite, or its grammar admits no token)."""
 
 
 class Constraint(Protocol):
@@ -160,7 +161,7 @@ class Update:
     told: GeneratedToken | None
     """None where the choice ends without a token."""
     text: str
-    """Further text that no stop string can take back any more."""
+    """Further text that no stop string can take back any more; of an error, its reason."""
     finish: Finish | None = None
     cached: int = 0
     """Tokens of the prompt that were found in the cache, of this choice."""
@@ -172,6 +173,10 @@ class RefusedError(ValueError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+class NoTokenError(RuntimeError):
+    """A choice's grammar admits no token: it passed the bounds of its parser."""
 
 
 class QueueFullError(RuntimeError):

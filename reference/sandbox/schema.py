@@ -37,6 +37,17 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool], str]] = {
     "minItems": ("array", lambda value, bound: len(value) >= bound, "needs {} items"),
     "maxItems": ("array", lambda value, bound: len(value) <= bound, "may have {} items"),
 }
+_SHAPES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), ("integer",)),
+    **{key: ("number",) for key in _BOUNDS if key.endswith("imum")},
+    **dict.fromkeys(("enum", "required", "anyOf"), ("array",)),
+    "type": ("string", "array"),
+    "pattern": ("string",),
+    "properties": ("object",),
+}
+"""The types that the value of a keyword may have."""
+MOST_LEVELS = 64
+"""Levels of a schema. OURS."""
 _NOTES = {"title", "description", "default", "examples", "format", "$schema"}
 _NESTED = {"type", "enum", "const", "properties", "required", "additionalProperties", "items"}
 
@@ -73,25 +84,39 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def check_schema(schema: Any, path: str) -> None:
-    """Raises ScenarioError (TW545) for a schema with unknown keywords or types."""
+def check_schema(schema: Any, path: str, levels: int = MOST_LEVELS) -> None:
+    """Raises ScenarioError (TW545) for a schema with unknown keywords or types, or one with values
+    of the wrong type or more levels."""
+    if levels == 0:
+        raise _refused(path[:200], f"a schema may have {MOST_LEVELS} levels")
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
         raise _refused(path, f"a schema is an object, not {schema!r}")
+    _check_keywords(schema, path)
+    for name, inner in schema.get("properties", {}).items():
+        check_schema(inner, f"{path}.properties.{name}", levels - 1)
+    for key in ("items", "additionalProperties"):
+        check_schema(schema.get(key, True), f"{path}.{key}", levels - 1)
+    for at, inner in enumerate(schema.get("anyOf", ())):
+        check_schema(inner, f"{path}.anyOf.{at}", levels - 1)
+
+
+def _check_keywords(schema: Mapping[str, Any], path: str) -> None:
     for key in schema:
         if key not in {*_BOUNDS, *_NOTES, *_NESTED, "anyOf"}:
             raise _refused(f"{path}.{key}", "this keyword of JSON Schema is not understood")
+        shapes = _SHAPES.get(key, ())
+        if shapes and not any(_TYPES[shape](schema[key]) for shape in shapes):
+            raise _refused(f"{path}.{key}", f"must be {' or '.join(shapes)}")
     kinds = schema.get("type", [])
     for kind in [kinds] if isinstance(kinds, str) else kinds:
-        if kind not in _TYPES:
+        if not isinstance(kind, str) or kind not in _TYPES:
             raise _refused(f"{path}.type", f"`{kind}` is no type")
-    for name, inner in schema.get("properties", {}).items():
-        check_schema(inner, f"{path}.properties.{name}")
-    for key in ("items", "additionalProperties"):
-        check_schema(schema.get(key, True), f"{path}.{key}")
-    for at, inner in enumerate(schema.get("anyOf", ())):
-        check_schema(inner, f"{path}.anyOf.{at}")
+    try:
+        re.compile(schema.get("pattern", ""))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise _refused(f"{path}.pattern", f"is no regular expression: {error}") from None
 
 
 def _refused(path: str, message: str) -> ScenarioError:

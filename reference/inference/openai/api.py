@@ -300,7 +300,7 @@ class AnswerDocuments:
 
     def _add(self, update: Update) -> list[dict[str, Any]]:
         if update.finish == "error":
-            raise ApiError(500, "the model's logits are not finite")
+            raise ApiError(500, update.text)
         self._updates.append(update)
         return self._choices[update.choice].add(update)
 

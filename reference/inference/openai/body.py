@@ -319,7 +319,7 @@ class ChatBody(Body):
     """A body of /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(min_length=1)
-    tools: tuple[Any, ...] = Field(default=(), strict=False)
+    tools: tuple[Any, ...] = Field(default=(), strict=False, max_length=128)
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
+from typing import Any
 
 import jsonschema
 import pytest
@@ -140,6 +141,71 @@ def test_definitions_stand_where_they_are_referred_to() -> None:
     }
     assert accepts(referring, b'{"from":{"$ref":1},"to":{"$ref":2}}')
     assert not accepts(referring, b'{"from":{"$ref":3},"to":{"$ref":2}}')
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema whose definitions each refer to the next one twice."""
+    names = [f"#/$defs/d{level}" for level in range(levels + 1)]
+    both = [{"properties": {key: {"$ref": name} for key in "xy"}} for name in names[1:]]
+    defined = {f"d{level}": each for level, each in enumerate([*both, {"type": "string"}])}
+    return {"$defs": defined, "$ref": names[0]}
+
+
+def test_a_definition_is_one_rule_however_often_it_is_referred_to() -> None:
+    sizes = [len(schema_grammar(doubling(levels))) for levels in (9, 18)]
+    assert sizes[1] < 3 * sizes[0]
+    MASKS.matcher(schema_grammar(doubling(18)))
+
+
+def nested(levels: int) -> Any:
+    """An array of arrays."""
+    schema: Any = {"type": "string"}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return schema
+
+
+BOMBS: dict[str, Any] = {
+    "levels": nested(70),
+    "more levels than Python's stack": nested(5000),
+    "levels of definitions": doubling(40),
+    "options": {"enum": [str(number) for number in range(1001)]},
+    "values": {"anyOf": [{"type": "null"}] * 1001},
+    "text": {"description": "x" * 120_001},
+    "text of a key": {"properties": {"x" * 120_001: {}}},
+    "depth of an option": {"enum": [nested(5000)]},
+    "a key that is a number": {1: 2},
+    "required keys that are no names": {"properties": {"a": {}}, "required": [["a"]]},
+    "a type that is an object": {"type": [{}]},
+    "a type that is a list": {"type": [["string"]]},
+    "half of a surrogate pair": {"enum": ["\ud800"]},
+    "half of a surrogate pair as a key": {"properties": {"\ud800": {}}},
+    "a number beyond JSON": {"const": float("nan")},
+    "a bound beyond the parser's": {"type": "string", "maxLength": 10**30},
+    "a definition of itself": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+    "definitions that are no object": {"$defs": 3, "$ref": "#/$defs/a"},
+    "a reference that is no text": {"$ref": []},
+    "properties that are no object": {"properties": None},
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_before_it_is_compiled(name: str) -> None:
+    with pytest.raises(SchemaError):
+        schema_grammar(BOMBS[name])
+
+
+def test_a_grammar_that_its_parser_cannot_follow_ends_its_own_choice_only(monkeypatch) -> None:
+    monkeypatch.setattr("reference.inference.json_grammar.MOST_VALUES", 5000)
+    wide = schema_grammar({"enum": [f"{number:04}" for number in range(2500)]})
+    rules = AnswerRules(TokenMasks(VOCABULARY), {}, "none", json=wide)
+    served = engine()
+    served.add(asked("a", 40, constraint=begin(rules)))
+    served.add(asked("b", 40))
+    ends = {update.request: update for update in run(served) if update.finish}
+    assert ends[0].finish == "error"
+    assert "too large" in ends[0].text
+    assert ends[1].finish == "length"
 
 
 def test_a_number_is_a_finite_double_and_a_lone_value_nests_six_deep() -> None:

@@ -152,7 +152,19 @@ def test_values_fit_where_the_package_jsonschema_says_so(value: Any, schema: Any
     assert (not list(errors_of(value, schema))) == theirs
 
 
-@pytest.mark.parametrize("schema", [{"oneOf": []}, {"type": "text"}, 3, {"items": {"$ref": "#"}}])
+_DEEP: Any = {"type": "array"}
+for _ in range(3000):
+    _DEEP = {"items": _DEEP}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *({"oneOf": []}, {"type": "text"}, 3, {"items": {"$ref": "#"}}, _DEEP),
+        *({"type": 3}, {"type": [{}]}, {"properties": []}, {"required": "a"}, {"anyOf": {}}),
+        *({"enum": "x"}, {"minimum": "1"}, {"maxLength": 1.5}, {"pattern": "("}, {"pattern": 3}),
+    ],
+)
 def test_a_schema_that_is_not_understood_is_refused(schema: Any) -> None:
     with pytest.raises(ScenarioError, match="TW545"):
         check_schema(schema, "tools.x.parameters")
