@@ -158,7 +158,7 @@ def test_two_plans_of_a_link_are_open_side_by_side(opened):
 
 
 def test_a_comparison_of_one_unedited_plan_says_how_to_begin(opened):
-    assert "nothing to compare yet" in words(opened(FULL, page="compare"))
+    assert "An example" in words(opened(FULL, page="compare"))
 
 
 def test_good_and_bad_are_said_in_words_too(opened):

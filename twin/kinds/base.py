@@ -205,6 +205,11 @@ class Kind:
 
         return side_by_side(self, reports)
 
+    def winner(self, reports: Sequence[Any]) -> Sequence[str]:
+        """Which of several answers is best, and why; empty: differences are all there is to say."""
+        del reports
+        return ()
+
     def part_words(self, part: str) -> str:
         """A part of the time, in words."""
         return part

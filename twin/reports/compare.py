@@ -305,10 +305,10 @@ class SideBySide(Generic[A]):
         }
 
     def sentences(self) -> list[str]:
-        """What each candidate takes more or less than the baseline, then why two answers may not be
-        comparable."""
+        """Which is best, what each candidate takes more or less than the baseline, then why two
+        answers may not be comparable."""
         notes = [f"{delta.name}: {note.message}" for delta in self.deltas for note in delta.notes]
-        return [*map(self.sentence, self.deltas), *notes]
+        return [*self.kind.winner(self.reports), *map(self.sentence, self.deltas), *notes]
 
     def tables(self) -> tuple[Table, ...]:
         """Key figures side by side."""

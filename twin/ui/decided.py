@@ -16,7 +16,7 @@ from twin.interop.export.megatron.launch import Launch, launch, script
 from twin.planning.types import Plan
 from twin.ui import COMPARE, PLAN, RESULT, session
 from twin.ui.answers import Failure, plan_of
-from twin.ui.place import ask_about, table, theme
+from twin.ui.place import ask_about, small, table, theme
 from twin.ui.question import request
 from twin.ui.workspace import Draft
 
@@ -51,11 +51,6 @@ def show_decision(one: Decision, asked: PlanQuestion) -> None:
         _launch(one, asked)
     small("The same on the command line:")
     st.code(one.command, language="shell", wrap_lines=True)
-
-
-def small(words: str) -> None:
-    """A remark, in small letters of full contrast."""
-    st.markdown(f":small[{words}]")
 
 
 def _card(plan: NamedPlan) -> None:
@@ -122,9 +117,7 @@ def _open(
 ) -> None:
     """Put plans into the workspace, the first of them open."""
     drafts = [_draft(one, asked, plan) for plan in plans]
-    for draft in drafts[:0:-1]:
-        session.change(lambda on, draft=draft: on.added(draft, show=False))
-    session.change(lambda on: on.opened(drafts[0]))
+    session.change(lambda on: on.opened(*drafts))
 
 
 def _launch(one: Decision, asked: PlanQuestion) -> None:

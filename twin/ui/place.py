@@ -69,6 +69,11 @@ def place(picture: Picture, key: str, chosen: Callable[[], None] | None = None) 
             table(picture.table)
 
 
+def small(words: str) -> None:
+    """A remark, in small letters of full contrast."""
+    st.markdown(f":small[{words}]")
+
+
 def title(page: str, plan: Draft) -> None:
     """The page's heading: what it shows of which plan. On a phone the sidebar is closed."""
     st.title(f"{page}: {plan.title}", anchor=False)

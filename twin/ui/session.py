@@ -30,6 +30,7 @@ _SECTIONS: Final = "sections"
 _WANTED: Final = "wanted section"
 _LEADS: Final = "link leads to a plan"
 _TYPED: Final = "question of a new plan"
+_BROUGHT: Final = "launch script"
 _LINK: Final = "link at first"
 _TOUCHED: Final = "a widget was used"
 _WRITTEN: Final = "link as last written"
@@ -72,6 +73,11 @@ def asked_by_link(name: str) -> str:
 def typed() -> dict[str, str]:
     """What stands in the fields of a new plan's question, by name; empty until it is filled."""
     return st.session_state.setdefault(_TYPED, {})
+
+
+def brought() -> dict[str, str]:
+    """The launch script that is shown, and what was said about it; empty until it is filled."""
+    return st.session_state.setdefault(_BROUGHT, {})
 
 
 def write_question() -> None:

@@ -34,6 +34,7 @@ _ORIGINAL: Final = -1
 """Stands for the open plan's scenario without its edits."""
 _FORMATS: Final = {
     "html": "Report (HTML)",
+    "megatron": "Launch script (Megatron-LM)",
     "perfetto": "Timeline (Perfetto)",
     "csv": "Tables (CSV)",
 }

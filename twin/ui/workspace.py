@@ -132,9 +132,14 @@ class Workspace:
             return self
         return self.changed(lambda plan: replace(plan, name=free_name(wanted, others)))
 
-    def opened(self, plan: Draft) -> Workspace:
+    def opened(self, plan: Draft, *more: Draft) -> Workspace:
         """The workspace with another scenario open: in the place of the open plan where that has no
-        edits, beside it where edits would be lost."""
+        edits, beside it where edits would be lost; and `more` beside it."""
+        if more:
+            space = self.opened(plan)
+            for one in more:
+                space = space.added(one, show=False)
+            return space
         untouched = not self.open.edits and self.open.text is None
         if not untouched or self.baseline == self.shown:
             return self.added(plan)

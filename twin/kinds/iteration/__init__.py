@@ -101,6 +101,11 @@ class Iteration(Kind):
 
         return comparison_views([run.report for run in runs])
 
+    def winner(self, reports: Sequence[IterationReport]) -> Sequence[str]:
+        from twin.kinds.iteration.ways import sentences
+
+        return sentences(reports)
+
     def part_words(self, part: Any) -> str:
         from twin.kinds.iteration.types import PHASES
 

@@ -11,23 +11,15 @@ from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, capital, draw
 from twin.kinds.iteration.report import IterationReport
 from twin.kinds.iteration.types import CAUSES, PHASES, WORKS, Side, Span
-from twin.kinds.rollouts.report import other_work
-from twin.reports.compare import differences
+from twin.kinds.iteration.ways import measure, names, ranked, sentences
 from twin.reports.table import digits, duration, show
 from twin.spec.expect import FIGURES
-from twin.spec.kpis import Kpi
 
 _SIDES: Final[dict[Side, str]] = {
     "all": "All GPUs",
     "engines": "GPUs of engines",
     "trainers": "GPUs of the trainer",
 }
-_MODES: Final[dict[str, str]] = {
-    "colocated": "Colocated",
-    "disaggregated": "Disaggregated",
-    "one_step_off": "One-step async",
-}
-"""How engines and trainer share GPUs."""
 _UNITS: Final = (("Hours", 3600.0), ("Minutes", 60.0), ("Seconds", 1.0))
 _LEAST: Final = 1e-4
 """A share that is too small to be drawn."""
@@ -132,60 +124,38 @@ def occupation(report: IterationReport, theme: Theme) -> Picture:
 def ways(reports: Sequence[IterationReport], theme: Theme) -> Picture:
     """Iterations of several scenarios side by side, named by how GPUs are shared where that tells
     them apart: their lengths, or, where they do not do the same work, their tokens per second."""
-    kpi, best_is = _measure(reports)
+    kpi, _ = measure(reports)
     values = [one.kpis[kpi.key] or 0.0 for one in reports]
-    best = _best(reports, kpi)
-    told = len({one.mode for one in reports}) == len(reports)
-    names = [_MODES[one.mode] if told else one.name for one in reports]
+    best, called = ranked(reports, kpi)[0], names(reports)
     title, unit = _unit(max(values)) if kpi.unit == "s" else (kpi.label, 1.0)
     rows = [
         Ranked(
             name,
             value / unit,
             swatch("achieved" if one is reports[best] else "ideal", theme),
-            show(value, kpi.unit) + ("" if one.fits else ", does not fit"),
-            f"{one.name}: {show(value, kpi.unit)}",
+            one.ranged(kpi) + ("" if one.fits else ", does not fit"),
+            f"{one.name}: {one.ranged(kpi)}",
         )
-        for name, one, value in zip(names, reports, values, strict=True)
+        for name, one, value in zip(called, reports, values, strict=True)
     ]
     x = Axis(title, span=(0.0, max(values) / unit))
     return Picture(
-        title=f"{best_is}: {names[best]}, {show(values[best], kpi.unit)}",
-        caption="Mean of the settled iterations of each scenario."
+        title="\n".join(sentences(reports)),
+        caption="Mean of the settled iterations of each scenario, with its 80 % interval."
         + ("" if kpi.unit == "s" else " They do different work, so lengths say little."),
         figure=ranking(rows, x, theme, row=44),
         table=tuple(map(_row, reports)),
     )
 
 
-def _measure(reports: Sequence[IterationReport]) -> tuple[Kpi, str]:
-    """What iterations are compared by, and what the best one is."""
-    first, *others = reports
-    changes = (differences(first.scenario, one.scenario) for one in others)
-    if any(other_work(fields) for fields in changes):
-        return FIGURES["trained_tokens_per_second_per_gpu"], "Most tokens per second"
-    return FIGURES["iteration_seconds"], "Shortest"
-
-
-def _best(reports: Sequence[IterationReport], kpi: Kpi) -> int:
-    """Which one is best of those that fit, if any does."""
-    sign = 1 if kpi.better == "lower" else -1
-    return min(
-        range(len(reports)),
-        key=lambda at: (not reports[at].fits, sign * (reports[at].kpis[kpi.key] or 0.0)),
-    )
-
-
 def _row(one: IterationReport) -> dict[str, str]:
     keys = ("iteration_seconds", "trained_tokens_per_second_per_gpu", "idle_share")
     heads = ("Iteration", "Tokens trained on", "Idle")
-    told = {
-        head: show(one.kpis[key], FIGURES[key].unit) for head, key in zip(heads, keys, strict=True)
-    }
+    told = {head: one.ranged(FIGURES[key]) for head, key in zip(heads, keys, strict=True)}
     return {
         "Scenario": one.name,
         "Mode": one.mode.replace("_", " "),
         **told,
-        "Cost": show(one.kpis["cost_usd_per_iteration"], "USD"),
+        "Cost": one.ranged(FIGURES["cost_usd_per_iteration"]),
         "Fits": "yes" if one.fits else "no",
     }

@@ -10,7 +10,7 @@ import streamlit as st
 from twin.answers import Run
 from twin.explore.study.attribution import Attribution
 from twin.figures.differences import attribution as figure
-from twin.ui import session
+from twin.ui import examples, session
 from twin.ui.answers import attributed, studied
 from twin.ui.comparison import (
     attribution_rows,
@@ -27,6 +27,7 @@ from twin.ui.place import (
     ready,
     say,
     show_views,
+    small,
     table,
     theme,
     title,
@@ -34,9 +35,9 @@ from twin.ui.place import (
 )
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
-_ALONE: Final = (
-    "There is nothing to compare yet. Change something on the page Plan, duplicate the plan as a "
-    "variant, or add a scenario above."
+_OWN: Final = (
+    "To compare your own plans, add a scenario above, change the plan on the page Plan, or "
+    "duplicate it under Variants."
 )
 _ADD: Final = "add to the comparison"
 
@@ -46,7 +47,10 @@ def page() -> None:
     shown = open_plan()
     title("Compare", shown.plan)
     _add(shown.workspace)
-    found = compared(shown.workspace)
+    workspace = examples.beside(shown.workspace)
+    if workspace != shown.workspace:
+        small(f"An example: {_titles(workspace)}. {_OWN}")
+    found = compared(workspace)
     for plan, now in found.answers:
         if now is not None and not isinstance(now, Run):
             say(plan, now)
@@ -54,12 +58,17 @@ def page() -> None:
         waiting(found.coming, "These are estimates until all plans are simulated.")
     runs = _of_one_kind({plan.title: now for plan, now in found.answers if isinstance(now, Run)})
     if len(runs) < 2:
-        st.info(_ALONE, icon=":material/balance:")
+        if len(found.answers) < 2:
+            st.info(f"There is nothing to compare yet. {_OWN}", icon=":material/balance:")
         return
     _compare(list(runs.values()))
     if "attribution" not in next(iter(runs.values())).kind.refusals:
         st.header("Effect of each edit")
-        _attributions(shown.workspace, runs)
+        _attributions(workspace, runs)
+
+
+def _titles(workspace: Workspace) -> str:
+    return " and ".join(f"**{plan.title}**" for plan in workspace.compared)
 
 
 def _add(workspace: Workspace) -> None:

@@ -16,10 +16,11 @@ from twin.explore.search.new_plan import PlanQuestion, PlanRequest, first_answer
 from twin.ui import session
 from twin.ui.answers import Failure
 from twin.ui.background import Pending
-from twin.ui.decided import show_decision, small
+from twin.ui.decided import show_decision
+from twin.ui.examples import doors
 from twin.ui.explore import work
 from twin.ui.explore.questions import explored, known, stop
-from twin.ui.place import say_failure
+from twin.ui.place import say_failure, small
 from twin.ui.question import first_typed, form, keep_price, problems_of, question, request
 
 _EXAMPLE: Final = Path(__file__).parents[1] / "example.json"
@@ -36,6 +37,7 @@ def page() -> None:
         "Twin simulates training clusters. Say what you want to train. It finds the layout and the "
         "size of the cluster, and tells time and cost with their intervals."
     )
+    doors()
     example, answer = _example()
     typed = session.typed()
     if not typed:

@@ -11,7 +11,7 @@ from twin.answers import Run
 from twin.errors import render
 from twin.reports import resolved
 from twin.scenario import Root
-from twin.ui import RESULT, editor, session
+from twin.ui import RESULT, editor, launch_script, session
 from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
@@ -31,8 +31,12 @@ def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
     title("Plan", shown.plan)
-    if session.section("Plan", ["Scenario", "Catalog"]) == "Catalog":
+    name = session.section("Plan", ["Scenario", launch_script.SECTION, "Catalog"])
+    if name == "Catalog":
         catalog_section()
+        return
+    if name == launch_script.SECTION:
+        launch_script.launch_section()
         return
     before = scenario_of(ask_about(shown.plan.original))
     _say(shown, before)
@@ -59,12 +63,11 @@ def _open() -> None:
         turn: int = st.session_state.get(_TURN, 0)
         key = f"{_FILE} {turn}"
         with st.popover("Upload a file", icon=":material/upload:", key=f"upload {turn}"):
-            types = ["yaml", "yml"]
-            file = st.file_uploader(
-                "A scenario in YAML", types, key=key, on_change=_upload, args=(key,)
-            )
+            types = ["yaml", "yml", *launch_script.ENDINGS]
+            words = "A scenario (YAML), or a launch script of Megatron-LM"
+            file = st.file_uploader(words, types, key=key, on_change=_upload, args=(key,))
             if file is not None:
-                st.error(f"`{file.name}` is not text (UTF-8), so it cannot be a scenario.")
+                st.error(f"`{file.name}` is not text (UTF-8), so it cannot be opened.")
 
 
 def _edit(shown: OpenPlan, file: Root) -> None:
@@ -139,7 +142,11 @@ def _upload(key: str) -> None:
         return
     st.session_state.pop(_TEXT, None)
     st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
-    session.change(lambda on: on.opened(Draft(file.name, file.name, text)))
+    if file.name.endswith(launch_script.ENDINGS):
+        launch_script.take(file.name, text)
+        session.want_section(launch_script.SECTION)
+    else:
+        session.change(lambda on: on.opened(Draft(file.name, file.name, text)))
 
 
 def _retype() -> None:

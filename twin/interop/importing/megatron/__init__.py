@@ -17,7 +17,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.megatron.launch_file import Argument, Arguments, read_arguments
+from twin.interop.importing.megatron.launch_file import (
+    Argument,
+    Arguments,
+    Written,
+    read_arguments,
+    read_arguments_text,
+)
 from twin.interop.importing.megatron.model import model_fields
 from twin.interop.importing.megatron.run import memory_fields, parallel_fields, train_fields
 from twin.scenario import ParallelSpec, TrainSpec
@@ -49,8 +55,18 @@ def read_megatron(
     Raises `UsageError` with everything that is wrong: no such file, no arguments in it, values that
     it does not say, architectures that cannot be expressed.
     """
-    written = read_arguments(path, defined or {}, more)
-    stem = path.name.removesuffix(path.suffix).encode(errors="replace").decode()
+    return _launch_of(read_arguments(path, defined or {}, more), path.name)
+
+
+def read_megatron_text(
+    text: str, name: str, defined: Mapping[str, str], more: Sequence[str] = ()
+) -> Launch:
+    """The launch that the text of a file describes."""
+    return _launch_of(read_arguments_text(text, name, defined, more), name)
+
+
+def _launch_of(written: Written, file: str) -> Launch:
+    stem = file.removesuffix(Path(file).suffix).encode(errors="replace").decode()
     return understood(written.arguments, stem, written.remarks)
 
 

@@ -29,6 +29,8 @@ from twin.loading.tree import Branch, Items, Leaf, Node, hint, nearest, plain
 from twin.loading.yaml_text import read_yaml, split_lines
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
+_SBATCH = re.compile(r"^#SBATCH\s+--?([\w-]+)[= ]\s*(\d+)\s*$", re.MULTILINE)
+_LAUNCHER = re.compile(r"(^|/)(torchrun|python[\d.]*|deepspeed)$")
 _SECTION = "MODEL_ARGS"
 _PLAIN = (".txt", ".args")
 _YAML = (".yaml", ".yml")
@@ -43,23 +45,34 @@ class Written:
 
 
 def read_arguments(path: Path, defined: Mapping[str, str], more: Sequence[str]) -> Written:
-    """The arguments of a file, and behind them `more` of them, which win. `defined` are variables
-    that whoever asks knows.
+    """The arguments of a file. Raises `UsageError` where it cannot be read or holds none."""
+    return read_arguments_text(read_text(path), display(path), defined, more)
 
-    Raises `UsageError` where the file cannot be read or holds no arguments.
-    """
-    text = read_text(path)
-    name = display(path)
-    if path.suffix.lower() in _YAML:
+
+def read_arguments_text(
+    text: str, name: str, defined: Mapping[str, str], more: Sequence[str]
+) -> Written:
+    """The arguments of the text of a file, and behind them `more` of them, which win. `defined` are
+    variables that whoever asks knows. Raises `UsageError` where there are none."""
+    suffix = Path(name).suffix.lower()
+    if suffix in _YAML:
         found = _of_yaml(text, name, defined)
     else:
-        found = _of_script(text, name, defined, plain=path.suffix.lower() in _PLAIN)
+        found = _of_script(text, name, {**_of_slurm(text), **defined}, plain=suffix in _PLAIN)
     if not found.arguments:
         message = f"`{name}` holds no arguments of Megatron-LM"
         fix = "give a launch script, a YAML file or a list of `--option value`"
         raise UsageError([Problem("TW041", "", message, fix)])
     added, _ = arguments_of((word, None) for words in more for word in shlex.split(words))
     return Written((*found.arguments, *added), found.remarks)
+
+
+def _of_slurm(text: str) -> dict[str, str]:
+    """The variables that Slurm sets from the `#SBATCH` lines of a script."""
+    asked = dict(_SBATCH.findall(text))
+    nodes, gpus = asked.get("nodes") or asked.get("N"), asked.get("gpus-per-node")
+    known = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_ON_NODE": gpus}
+    return {name: value for name, value in known.items() if value}
 
 
 def _of_script(text: str, name: str, defined: Mapping[str, str], *, plain: bool) -> Written:
@@ -90,7 +103,9 @@ def _launch(script: Script) -> list[tuple[str, int]]:
     running = [one for one in having if _program(one) is not None]
     named = [one for one in running if "pretrain" in one.texts[_program(one) or 0]]
     if chosen := (named or running)[-1:]:
-        return list(chosen[0].words)
+        texts = chosen[0].texts  # options before the launcher are those of srun
+        first = next((i for i, word in enumerate(texts) if _LAUNCHER.search(word)), 0)
+        return list(chosen[0].words)[first:]
     words = [word for one in having for word in one.words]
     return words or [word for held in script.values.values() for word in _option_words(held)]
 
