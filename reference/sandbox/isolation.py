@@ -20,16 +20,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
+from reference.sandbox.cgroup import MemoryGroup, memory_group, parent
 from reference.sandbox.inside import kernel
 from reference.sandbox.job import RunLimits
 from twin.errors import Problem, UsageError
 
+_SOME_LIMITS = RunLimits()
 PACKAGE_ROOT = Path(__file__).parents[2]
 """The folder from which `reference` is imported."""
 INSIDE = Path(__file__).parent / "inside"
@@ -69,8 +71,13 @@ class Guarantees:
     """Its processes end with the caller."""
     sized_scratch: str
     """The bytes and files of its folder are limited."""
+    few_calls: str
+    """It makes the system calls of a list, and no other one of the kernel."""
     bounded_processes: str
     bounded_memory: str
+    """What its processes map has a limit, each alone and all together."""
+    bounded_unmapped_memory: str
+    """So have pages that no process maps, and buffers of pipes and sockets."""
 
     def missing(self) -> tuple[str, ...]:
         """The names of the guarantees that do not hold."""
@@ -90,6 +97,9 @@ class RunPlace:
     """The user id of the code; None: the caller's."""
     protect: Mapping[str, Any]
     """The protections that the supervisor sets up."""
+    group: MemoryGroup | None = None
+    entrance: int | None = None
+    """The open file by which the program enters its cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,13 @@ _SUPERVISOR = "/supervisor"
 _KEPT = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "DAC_READ_SEARCH")
 """Capabilities of root's supervisor: to become the run's user, to end it, to read what it left."""
 
+_COUNTED = "RLIMIT_AS for each process, and counted 50 times a second"
+
+
+def _grouped() -> str:
+    return "a memory cgroup" if parent() is not None else ""
+
+
 _HELD = Guarantees(
     no_network="a network namespace",
     no_host_sockets="no socket of the host is in its file system; a network namespace",
@@ -168,7 +185,9 @@ _HELD = Guarantees(
     dies_with_caller="PR_SET_PDEATHSIG",
     sized_scratch="a tmpfs of that size; files are counted 50 times a second",
     bounded_processes="RLIMIT_NPROC, and counted 50 times a second",
-    bounded_memory="RLIMIT_AS for each process, and counted 50 times a second",
+    few_calls="seccomp" if kernel.filters() else "",
+    bounded_memory=_COUNTED,
+    bounded_unmapped_memory="",  # `bubblewrap` looks
 )
 
 
@@ -178,14 +197,15 @@ def bubblewrap(limits: RunLimits) -> Isolation | None:
     if program is None:
         return None
     python = own_python()
-    return Isolation("bubblewrap", _HELD, str(python), partial(_wrapped, program, python, limits))
+    held = replace(_HELD, bounded_unmapped_memory=_grouped())
+    return Isolation("bubblewrap", held, str(python), partial(_wrapped, program, python, limits))
 
 
 @contextmanager
 def _wrapped(
     program: str, python: Path, limits: RunLimits, readable: Sequence[str]
 ) -> Iterator[RunPlace]:
-    with own_user() as owner:
+    with own_user() as owner, _group(limits) as (group, entrance):
         size = str(int(limits.scratch))
         words = [program, "--die-with-parent", "--new-session", "--clearenv", "--as-pid-1"]
         words += [f"--unshare-{kind}" for kind in ("ipc", "pid", "net", "uts", "cgroup-try")]
@@ -213,7 +233,14 @@ def _wrapped(
             "sized": True,
         }
         command = (*words, *supervisor(str(python), _SUPERVISOR))
-        yield RunPlace(command, ROOT, owner, protect)
+        yield RunPlace(command, ROOT, owner, protect, group, entrance)
+
+
+@contextmanager
+def _group(limits: RunLimits) -> Iterator[tuple[MemoryGroup | None, int | None]]:
+    """A cgroup of the memory and the scratch folder of a run, where this user may make one."""
+    with memory_group(int(limits.memory + limits.scratch)) as made:
+        yield made or (None, None)
 
 
 def _folders(path: str) -> list[str]:
@@ -240,20 +267,23 @@ class Means:
     landlock: int
     """Its version; 0: none."""
     filter: bool
+    groups: bool = False
+    """Whether cgroups can be made; found in this process, not in one of its own."""
 
 
-def plain(means: Means | None = None) -> Isolation:
+def plain(means: Means | None = None, limits: RunLimits = _SOME_LIMITS) -> Isolation:
     """The isolation by whatever this machine has, or by less, if `means` says so. Raises
     UsageError where no interpreter can be used by the user that the code runs as (TW542)."""
     means, python = means or _means(), _python()
-    return Isolation("plain", _held(means), str(python), partial(_place, means, python))
+    return Isolation("plain", _held(means), str(python), partial(_place, means, python, limits))
 
 
 @cache
 def _means() -> Means:
     command = supervisor(str(own_python()), str(PACKAGE_ROOT), "kernel")
     done = subprocess.run(command, check=True, capture_output=True, env={}, timeout=60)
-    return Means(root=os.geteuid() == 0, **json.loads(done.stdout))
+    found = json.loads(done.stdout)
+    return Means(root=os.geteuid() == 0, groups=parent() is not None, **found)
 
 
 def _held(means: Means) -> Guarantees:
@@ -267,8 +297,8 @@ def _held(means: Means) -> Guarantees:
     return Guarantees(
         no_network=sockets or ("a network namespace" if network else ""),
         no_host_sockets=sockets,
-        # Landlock does not see changes of mode and owner: those need another user.
-        read_only_system=f"{landlock} and {user}" if landlock and user else "",
+        # Landlock does not see changes of mode, owner and times.
+        read_only_system="read-only mounts" if mounts else "",
         hidden_files=landlock,
         own_processes=processes or user or signals,
         hidden_processes=processes or landlock,
@@ -278,7 +308,9 @@ def _held(means: Means) -> Guarantees:
         dies_with_caller="the supervisor, when its input ends",
         sized_scratch="a tmpfs of that size" if mounts else "",
         bounded_processes="RLIMIT_NPROC" if means.root or means.namespaces else "",
-        bounded_memory="RLIMIT_AS for each process, and counted 50 times a second",
+        few_calls="seccomp" if means.filter else "",
+        bounded_memory=_COUNTED,
+        bounded_unmapped_memory=_grouped() if means.groups else "",
     )
 
 
@@ -299,7 +331,9 @@ def _reachable(path: Path) -> bool:
 
 
 @contextmanager
-def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[RunPlace]:
+def _place(
+    means: Means, python: Path, limits: RunLimits, readable: Sequence[str]
+) -> Iterator[RunPlace]:
     mounts = bool(means.namespaces & kernel.MOUNTS)
     seen = [*SYSTEM, *SETTINGS, *_DEVICES, *python_folders(python), *readable]
     protect = {
@@ -311,9 +345,10 @@ def _place(means: Means, python: Path, readable: Sequence[str]) -> Iterator[RunP
     }
     folder = tempfile.mkdtemp(prefix="twin-sandbox-")
     try:
-        with own_user() as owner:
+        grouped = _group(limits) if means.groups else nullcontext((None, None))
+        with own_user() as owner, grouped as (group, entrance):
             command = supervisor(str(own_python()), str(PACKAGE_ROOT))
-            yield RunPlace(command, folder, owner, protect)
+            yield RunPlace(command, folder, owner, protect, group, entrance)
     finally:
         # Untrusted code may leave folders deeper than Python's own removal can follow.
         removed = [shutil.which("rm") or "/bin/rm", "-rf", "--", folder]

@@ -66,7 +66,7 @@ class RunLimits(Spec):
     wall: Annotated[Duration, Field(gt=0)] = 20.0
     """seconds from start to end"""
     memory: Annotated[Bytes, Field(ge=2**24)] = 512 * 2**20
-    """address space of each process, and resident bytes of all together, including the scratch
+    """address space of each process, and resident bytes of all together, beside the scratch
     folder"""
     processes: Count = 64
     """processes and threads at one time"""

@@ -56,7 +56,9 @@ def run(
     files = entries(command.files)
     with chosen.open(readable) as place:
         header = _job(command, limits, place, chosen.python)
-        answer, kept = _ask(place.command, packed(header, files.items()), limits)
+        answer, kept = _ask(place, packed(header, files.items()), limits)
+        if place.group is not None and place.group.killed():
+            answer["ended"] = "memory"
     if "error" in answer:
         fix = "`python -m reference.sandbox --probe` says what this machine can do"
         raise UsageError([Problem("TW541", "sandbox", answer["error"], fix)])
@@ -110,7 +112,7 @@ def best(limits: RunLimits = _SOME_LIMITS) -> Isolation:
     wrapped = bubblewrap(limits)
     if wrapped is not None and _works(os.environ.get("PATH", "")):
         return wrapped
-    return plain()
+    return plain(limits=limits)
 
 
 @cache
@@ -143,6 +145,7 @@ def _job(command: Command, limits: RunLimits, place: RunPlace, python: str) -> d
         "root": place.root,
         "owner": place.owner,
         "protect": dict(place.protect),
+        "entrance": place.entrance,
         "stdin": base64.b64encode(command.stdin).decode(),
         "keep": list(command.keep),
         "limits": {"cpu_s": limits.cpu, "wall_s": limits.wall, **whole},
@@ -150,11 +153,13 @@ def _job(command: Command, limits: RunLimits, place: RunPlace, python: str) -> d
 
 
 def _ask(
-    command: Sequence[str], message: bytes, limits: RunLimits
+    place: RunPlace, message: bytes, limits: RunLimits
 ) -> tuple[dict[str, Any], dict[str, Entry]]:
     """The supervisor's answer, or an `error` if there is none."""
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/")
+    pipe, passed = subprocess.PIPE, () if place.entrance is None else (place.entrance,)
+    process = subprocess.Popen(
+        place.command, stdin=pipe, stdout=pipe, stderr=pipe, env={}, cwd="/", pass_fds=passed
+    )
     assert process.stdin is not None
     with process:
         try:

@@ -25,6 +25,7 @@ MOUNTS = NEW_MOUNTS | NEW_PIDS
 _NEW_ANY = 0x7E020000  # all of these and CLONE_NEWCGROUP
 _NO_SUID, _NO_DEVICES, _NO_EXEC, _RECURSIVE_PRIVATE = 2, 4, 8, 0x4000 | 0x40000
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 4, 22, 36, 38
+_MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _FILE_RIGHTS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 """Rights of a Landlock rule that make sense on a file: run, write, read, truncate, ioctl."""
@@ -33,25 +34,38 @@ _READ = 1 << 0 | 1 << 2 | 1 << 3
 # fmt: off
 _CALLS = {
     "x86_64": {
-        "arch": (0xC000003E,), "clone": (56,), "socket": (41,),
-        "denied": (101, 103, 155, 161, 163, 164, 165, 166, 167, 168, 169, 175, 176, 179, 227, 246,
-                   248, 249, 250, 272, 298, 303, 304, 308, 310, 311, 313, 320, 321, 323),
+        "arch": 0xC000003E, "clone": 56, "socket": 41, "socketpair": 53,
+        "allowed": (
+            (0, 28), (32, 40), (42, 52), (54, 55), (57, 63), (72, 100), (102, 102), (104, 133),
+            (137, 138), (140, 152), (157, 158), (160, 160), (186, 187), (191, 196), (200, 204),
+            (213, 213), (217, 219), (221, 226), (228, 235), (247, 247), (251, 252), (257, 271),
+            (273, 277), (280, 293), (295, 297), (299, 299), (302, 302), (307, 307), (309, 309),
+            (314, 316), (318, 318), (322, 322), (324, 332), (334, 334),
+        ),
     },
     "aarch64": {
-        "arch": (0xC00000B7,), "clone": (220,), "socket": (198,),
-        "denied": (117, 116, 41, 51, 89, 170, 40, 39, 224, 225, 142, 105, 106, 60, 112, 104,
-                   217, 218, 219, 97, 241, 264, 265, 268, 270, 271, 273, 294, 280, 282),
+        "arch": 0xC00000B7, "clone": 220, "socket": 198, "socketpair": 199,
+        "allowed": (
+            (8, 13), (17, 17), (19, 25), (29, 38), (43, 50), (52, 57), (59, 59), (61, 74), (76, 80),
+            (82, 88), (90, 91), (93, 96), (98, 103), (107, 111), (113, 115), (118, 141), (143, 160),
+            (163, 169), (172, 179), (200, 216), (221, 223), (226, 233), (240, 240), (242, 243),
+            (260, 261), (269, 269), (274, 276), (278, 278), (281, 281), (283, 291), (293, 293),
+        ),
     },
 }
 # fmt: on
-"""ptrace, syslog, pivot_root, chroot, acct, settimeofday, mount, umount2, swapon, swapoff, reboot,
-init_module, delete_module, quotactl, clock_settime, kexec_load, add_key, request_key, keyctl,
-unshare, perf_event_open, name_to_handle_at, open_by_handle_at, setns, process_vm_readv,
-process_vm_writev, finit_module, kexec_file_load, bpf, userfaultfd."""
-_DENIED_ANYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442)
-"""io_uring (3), open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, pidfd_getfd,
-mount_setattr: numbers that all machines share."""
-_CLONE3 = 435
+"""By machine: the calls that a program may make, first and last number of each range. Not among
+them, by purpose:
+
+memory that no process maps: memfd_*, System V and POSIX queues, segments and semaphores, aio,
+vmsplice, inotify, extended attributes; NUMA policies;
+tracing: ptrace, process_vm_*, kcmp, perf_event_open, pidfd_getfd, process_madvise, userfaultfd;
+the machine: mounts, quotas, swap, sync, modules, kexec, bpf, reboot, syslog, clocks, host names,
+ports, personality, keys, handles of files, fanotify, io_uring, further filters, namespaces."""
+_ALLOWED_ANYWHERE = ((424, 424), (434, 434), (436, 437), (439, 439), (441, 441), (449, 449))
+"""pidfd_send_signal, pidfd_open, close_range, openat2, faccessat2, epoll_pwait2, futex_waitv:
+numbers that all machines share. Calls that Linux got after 449 are not known here."""
+_UNIX, _INET, _INET6 = 1, 2, 10
 _X32 = 0x40000000  # the first number of x86_64's second table, which a filter must not forget
 
 
@@ -112,9 +126,13 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
 
 
 def own_mounts(scratch: str, size: int, inodes: int) -> None:
-    """In new namespaces of mounts and processes: a `/proc` that shows only these processes, and a
-    scratch folder of its own that holds `size` bytes and `inodes` files, and no more."""
+    """In new namespaces of mounts and processes: all file systems read-only (Linux 5.12), a `/proc`
+    that shows only these processes, and a scratch folder of its own that holds `size` bytes and
+    `inodes` files, and no more."""
     _mount("none", "/", "none", _RECURSIVE_PRIVATE)
+    attributes = struct.pack("=QQQQ", _READ_ONLY, 0, 0, 0)
+    words = (_HERE, b"/", _RECURSIVE, attributes, ctypes.c_size_t(len(attributes)))
+    _check(_LIBC.syscall(_MOUNT_SETATTR, *words), "mount_setattr")
     _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_EXEC)
     options = f"size={size},nr_inodes={inodes},mode=0700"
     _mount("tmpfs", scratch, "tmpfs", _NO_SUID | _NO_DEVICES, options)
@@ -163,8 +181,8 @@ def filters() -> bool:
 
 
 def filter_calls(*, sockets: bool) -> None:
-    """No call from now on that traces, mounts, enters namespaces, loads code into the kernel or
-    hands work to rings; without `sockets` none that makes a socket, either (pairs stay).
+    """Only calls of the list from now on; others are as in a kernel that lacks them. No new
+    namespace, no socket but of the internet and Unix families; without `sockets` only Unix pairs.
 
     Needs `no_new_privileges` first.
     """
@@ -178,29 +196,51 @@ def filter_calls(*, sockets: bool) -> None:
     _check(_LIBC.prctl(_SET_SECCOMP, mode, address, zero, zero), "PR_SET_SECCOMP")
 
 
-def _program(sockets: bool) -> Sequence[tuple[int, int, int, int]]:
-    """The filter as classic BPF: each forbidden number is a comparison and a return."""
-    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
-    kill, allow = 0x80000000, 0x7FFF0000
-    refuse, missing = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _GIVE = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_KILL, _ALLOW = 0x80000000, 0x7FFF0000
+_REFUSE, _MISSING = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
+_NUMBER, _ARCH, _FIRST = 0, 4, 16
+"""Offsets in `struct seccomp_data`: the call's number, the machine, the first argument."""
+_Row = tuple[int, int, int, int]
+
+
+def _program(sockets: bool) -> Sequence[_Row]:
+    """The filter as classic BPF: rows of operation, jump if true, jump if false, value."""
     machine = _CALLS[platform.machine()]
-    denied = (*machine["denied"], *_DENIED_ANYWHERE, *(() if sockets else machine["socket"]))
+    ranges = (*machine["allowed"], *_ALLOWED_ANYWHERE)
     return (
-        (load, 0, 0, 4),
-        (equal, 1, 0, *machine["arch"]),
-        (give, 0, 0, kill),
-        (load, 0, 0, 0),
-        (at_least, 0, 1, _X32),
-        (give, 0, 0, kill),
-        (equal, 0, 1, _CLONE3),  # its flags are in memory; C libraries then take `clone`
-        (give, 0, 0, missing),
-        *(row for number in denied for row in ((equal, 0, 1, number), (give, 0, 0, refuse))),
-        (equal, 0, 3, *machine["clone"]),
-        (load, 0, 0, 16),
-        (any_bit, 0, 1, _NEW_ANY),
-        (give, 0, 0, refuse),
-        (give, 0, 0, allow),
+        (_LOAD, 0, 0, _ARCH),
+        (_EQUAL, 1, 0, machine["arch"]),
+        (_GIVE, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32),
+        (_GIVE, 0, 0, _KILL),
+        (_EQUAL, 0, 4, machine["clone"]),
+        (_LOAD, 0, 0, _FIRST),
+        (_ANY_BIT, 0, 1, _NEW_ANY),
+        (_GIVE, 0, 0, _REFUSE),
+        (_GIVE, 0, 0, _ALLOW),
+        *_families(machine["socket"], (_UNIX, _INET, _INET6) if sockets else ()),
+        *_families(machine["socketpair"], (_UNIX,)),
+        *(row for first, last in ranges for row in _range(first, last)),
+        (_GIVE, 0, 0, _MISSING),
     )
+
+
+def _families(number: int, families: Sequence[int]) -> Iterable[_Row]:
+    """Refuse a call unless its first argument is one of the families."""
+    left = len(families)
+    return (
+        (_EQUAL, 0, left + 3, number),
+        (_LOAD, 0, 0, _FIRST),
+        *((_EQUAL, left - at, 0, family) for at, family in enumerate(families)),
+        (_GIVE, 0, 0, _REFUSE),
+        (_GIVE, 0, 0, _ALLOW),
+    )
+
+
+def _range(first: int, last: int) -> Iterable[_Row]:
+    return ((_AT_LEAST, 0, 2, first), (_ABOVE, 1, 0, last), (_GIVE, 0, 0, _ALLOW))
 
 
 def main() -> None:

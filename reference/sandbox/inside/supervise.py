@@ -31,7 +31,6 @@ from reference.sandbox.inside.files import Entry, collect, fill, length, packed,
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
@@ -56,20 +55,20 @@ def descendants() -> Usage:
         found += children
         waiting += children
     alive = [pid for pid in found if rows[pid][0] != "Z"]
-    # Fields by proc(5), less the first two: state, parent ... 11-14 times, 17 threads, 21 resident.
+    # Fields by proc(5), less the first two: state, parent ... 11-14 times, 17 threads.
     times = sum(int(field) for pid in found for field in rows[pid][11:15])
-    memory = sum(_resident(pid, int(rows[pid][21])) for pid in alive)
+    memory = sum(map(_resident, alive))
     return Usage(tuple(alive), sum(int(rows[pid][17]) for pid in alive), memory, times / _TICKS)
 
 
-def _resident(pid: int, pages: int) -> int:
-    """Its own bytes and shared memory, without code that it maps from files."""
+def _resident(pid: int) -> int:
+    """Its own bytes and shared memory, without code that it maps from files (proc(5), `status`)."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            shared = int(file.read().split()[2])
-    except (OSError, IndexError):
+        with open(f"/proc/{pid}/status", "rb") as file:
+            lines = [line.split() for line in file if line.startswith((b"RssAnon", b"RssShmem"))]
+    except OSError:
         return 0
-    return max(0, pages - shared) * _PAGE
+    return sum(int(words[1]) for words in lines) << 10
 
 
 def _pids() -> list[int]:
@@ -258,6 +257,8 @@ def _become(job: dict[str, Any], streams: tuple[int, int, int], say: int) -> NoR
         # Pipes may have the numbers 0 to 2 themselves, where the caller had those closed.
         for number, stream in enumerate([os.dup(stream) for stream in streams]):
             os.dup2(stream, number, inheritable=True)
+        if job["entrance"] is not None:
+            os.write(job["entrance"], b"0")
         os.set_inheritable(say, False)
         _close_above(2, say)
         _give_up(job)
@@ -284,6 +285,8 @@ def _close_above(last: int, spare: int) -> None:
 
 
 def _give_up(job: dict[str, Any]) -> None:
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")  # a full cgroup, or machine, ends the program before any other
     limits, owner, protect = job["limits"], job["owner"], job["protect"]
     os.setsid()
     os.umask(0o022)

@@ -63,12 +63,23 @@ class Attempt:
     """Whether it ends, fills or aims at what others in its run would need."""
     limits: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds, where it may have less than the others."""
+    slow: bool = False
+    """Whether only `make verify` tries it."""
+
+
+def lines(needs: str, **codes: str) -> list[Attempt]:
+    """Attempts of a line or two by name, all closed by one guarantee."""
+    return [Attempt(name, needs, code) for name, code in codes.items()]
 
 
 def apart(attempts: Sequence[Attempt]) -> list[object]:
     """Parameters of a test that gives each attempt a run of its own."""
-    slow = pytest.mark.slow
-    return [pytest.param(one, id=one.name, marks=() if one.alone else slow) for one in attempts]
+    quick = [one.alone and not one.slow for one in attempts]
+    marks = [() if one else pytest.mark.slow for one in quick]
+    return [
+        pytest.param(one, id=one.name, marks=mark)
+        for one, mark in zip(attempts, marks, strict=True)
+    ]
 
 
 def check_apart(
@@ -103,7 +114,8 @@ def check_together(
     outcome = _tried(f"{_BEGIN}ATTEMPTS = {shared!r}\n{_SHARED}", isolation, limits, outside)
     said = outcome.stdout.text.split("tried ")[1:]
     assert [one.split("\n")[0] for one in said] == list(shared), outcome.stderr.text
-    assert [one for one in said if "ESCAPED" in one] == []
+    out = [one for one in said if "ESCAPED" in one]
+    assert not out, "".join(out)
     assert outcome.ended == "exit", outcome
 
 
@@ -129,7 +141,9 @@ def _judge(outcome: RunOutcome, outside: Path, marker: str) -> None:
     assert outcome.used.wall_s < 6
     assert (outside / "public").read_text() == "public words"
     assert (outside / "public").stat().st_mode & 0o777 == 0o644
-    assert not (outside / "written").exists()
+    assert [(outside / name).stat().st_mtime for name in ("public", "shared")] == [1, 1]
+    assert not os.listxattr(outside / "shared")
+    assert sorted(one.name for one in outside.iterdir()) == sorted(_OUTSIDE)
     assert all(b"words" not in one.data for path, one in outcome.files.items() if path != "main.py")
     assert not any(path.startswith("core") for path in outcome.files)
     assert not list(Path("/usr").glob(f"{marker}*"))
@@ -137,11 +151,19 @@ def _judge(outcome: RunOutcome, outside: Path, marker: str) -> None:
     assert len(outcome.stdout.head) + len(outcome.stdout.tail) <= 4096
 
 
+_OUTSIDE = ("id", "public", "secret", "shared", "socket")
+"""What stands outside before a run, and after it."""
+
+
 @contextmanager
 def _host(outside: Path, marker: str) -> Iterator[tuple[int, Callable[[], bool]]]:
     """What there is to reach: secrets, sockets, a process, a file that is open for children."""
     (outside / "public").write_text("public words")
     (outside / "public").chmod(0o644)
+    (outside / "shared").write_text("shared words")
+    (outside / "shared").chmod(0o666)
+    for name in ("public", "shared"):
+        os.utime(outside / name, (1, 1))
     (outside / "secret").write_text("secret words")
     (outside / "secret").chmod(0o600)
     shutil.copy("/usr/bin/id", outside / "id")

@@ -38,7 +38,7 @@ def isolation(request: pytest.FixtureRequest) -> Isolation:
     if request.param == "best":
         return best(TIGHT)
     if request.param == "plain":
-        return plain()
+        return plain(limits=TIGHT)
     return plain(Means(root=os.geteuid() == 0, namespaces=0, landlock=0, filter=False))
 
 

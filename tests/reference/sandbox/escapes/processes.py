@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
-from tests.reference.sandbox.attempt import SLEEPER, Attempt
+from tests.reference.sandbox.attempt import SLEEPER, Attempt, lines
 
+_OTHERS = "import resource\nfor pid in (1, os.getppid()):\n    "
 ATTEMPTS = (
+    *lines(
+        "own_processes",
+        memory_of_the_first=_OTHERS + "attempt(lambda: open(f'/proc/{1}/mem', 'rb').read(1))",
+        signal_by_thread="libc = ctypes.CDLL(None)\n"
+        "if libc.tgkill(1, 1, 9) == 0 and not os.path.exists('/proc/1'): escaped()",
+    ),
+    Attempt(
+        "priority_and_limits_of_the_parent",
+        "own_processes",
+        _OTHERS + "attempt(lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (9, 9)))\n    "
+        "attempt(lambda: os.setpriority(0, pid, 19))\n    "
+        "attempt(lambda: os.sched_setaffinity(pid, {0}))",
+        alone=True,
+        slow=True,
+    ),
+    Attempt(
+        "signal_by_a_handle",
+        "own_processes",
+        _OTHERS + "attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9))",
+        alone=True,
+        slow=True,
+    ),
+    Attempt(
+        "adoption_of_orphans",
+        "nothing_outlives",
+        f"""
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, {SLEEPER})
+        os._exit(0)
+""",
+    ),
+    Attempt(
+        "stopped_child",
+        "nothing_outlives",
+        f"""
+child = subprocess.Popen({SLEEPER})
+os.kill(child.pid, signal.SIGSTOP)
+""",
+    ),
     Attempt(
         "daemon",
         "nothing_outlives",

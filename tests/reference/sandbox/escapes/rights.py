@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
-from tests.reference.sandbox.attempt import Attempt
+from tests.reference.sandbox.attempt import Attempt, lines
 
 ATTEMPTS = (
+    *lines(
+        "no_new_privileges",
+        user_of_root="for set in (os.setuid, os.seteuid):\n    attempt(lambda: set(0))",
+        group_of_root="for set in (os.setgid, os.setegid):\n    attempt(lambda: set(0))",
+        three_users_of_root="attempt(lambda: os.setresuid(0, 0, 0))",
+        other_groups="attempt(lambda: os.setgroups([0]))",
+        capabilities="libc = ctypes.CDLL(None)\n"
+        "head = (ctypes.c_uint32 * 2)(0x20080522, 0)\n"
+        "data = (ctypes.c_uint32 * 6)(*[0xFFFFFFFF] * 6)\n"
+        "if libc.capset(head, data) == 0: escaped()",
+        ambient_capabilities="if ctypes.CDLL(None).prctl(47, 2, 21, 0, 0) == 0: escaped()",
+        secure_bits="if ctypes.CDLL(None).prctl(28, 1, 0, 0, 0) == 0: escaped()",
+        takes_back_no_new_privileges="if ctypes.CDLL(None).prctl(38, 0, 0, 0, 0) == 0: escaped()",
+        name_of_the_host="attempt(lambda: socket.sethostname('x'))",
+        clock="attempt(lambda: time.clock_settime(time.CLOCK_REALTIME, 0))",
+        spares_itself_from_the_kernel="attempt(lambda: open('/proc/self/oom_score_adj', 'w')"
+        ".write('-1000'))",
+        above_others="attempt(lambda: os.setpriority(0, 0, -20))",
+        in_real_time="attempt(lambda: os.sched_setscheduler(0, 1, os.sched_param(1)))",
+    ),
+    *lines(
+        "no_namespaces",
+        namespaces_by_command="words = ['sh', '-c', 'unshare -Ur true']\n"
+        "if subprocess.run(words, stderr=-3).returncode == 0: escaped()",
+    ),
     Attempt(
         "set_user_id_program",
         "no_new_privileges",
