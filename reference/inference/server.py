@@ -1,19 +1,32 @@
-"""The HTTP server: the standard library's, a thread per connection, over one engine.
+"""The HTTP server: uvicorn on a thread, over one engine; threads of a pool wait for answers.
 
-It speaks to programs that one trusts: no keys, no TLS, on the local machine unless told otherwise.
-Whoever closes the connection cancels the request.
+Clients are not trusted. A body has a bound, and so has the time that a client may take for a
+request, for its body, and to read what is sent. Whoever closes the connection cancels the request.
+With a key, all of `/v1` asks for it, as OpenAI's clients send it. There is no TLS: on other
+addresses than this machine's, put a proxy in front.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import hmac
 import json
-import select
+import resource
 import socket
 import traceback
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from typing import Any, Final
+from asyncio import TimerHandle
+from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any, Final, TypeVar
+
+import uvicorn
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from reference.inference.engine import (
     DrainingError,
@@ -26,190 +39,286 @@ from reference.inference.openai.api import OpenAiApi
 from reference.inference.openai.body import ApiError, ApiRequest, wrong
 from reference.inference.request import QueueFullError, RefusedError, Update
 
-_BODY: Final = 32 << 20
+T = TypeVar("T")
+BODY: Final = 8 << 20
 """Bytes of a body, at most."""
+SLOW_S: Final = 30.0
+"""Seconds that a client may take to send a request, to send its body, and to read what it was
+sent."""
+CONNECTIONS: Final = 4096
+"""Connections at one time; further ones are closed."""
 
 
-class Server(ThreadingHTTPServer):
-    """Listens from construction on; `start` serves on a thread, `drain` ends."""
+class Server:
+    """Listens from construction on; `start` serves on a thread, `drain` ends. With a `key`, /v1
+    answers whoever sends it."""
 
-    daemon_threads = False
-    block_on_close = True
-    request_queue_size = 128
-
-    def __init__(self, service: Service, name: str, address: tuple[str, int]) -> None:
-        super().__init__(address, Handler)
-        self.service = service
-        self.api = OpenAiApi(service, name)
+    def __init__(
+        self, service: Service, name: str, address: tuple[str, int], key: str | None = None
+    ) -> None:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._listening = socket.create_server(address, family=family, backlog=1024)
+        self.server_address = self._listening.getsockname()
+        self.service, self.api = service, OpenAiApi(service, name)
+        config = uvicorn.Config(
+            _App(self, key),
+            http=_Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=int(SLOW_S),
+            timeout_graceful_shutdown=int(SLOW_S),
+        )
+        self._server = uvicorn.Server(config)
 
     @property
     def url(self) -> str:
         """Where it listens."""
         host, port = self.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> Thread:
         """Serve on a thread."""
-        thread = Thread(target=self.serve_forever, args=(0.05,), name="http", daemon=True)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < 2 * CONNECTIONS:
+            wanted = 2 * CONNECTIONS
+            most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        serve = self._server.run
+        thread = Thread(target=serve, args=([self._listening],), name="http", daemon=True)
         thread.start()
         return thread
 
     def drain(self) -> None:
         """Refuse what is new (503), finish what was begun, then close."""
         self.service.drain()
-        self.shutdown()
-        self.server_close()
+        self.close()
+
+    def close(self) -> None:
+        """End the server, not the service."""
+        self._server.should_exit = True
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class _Connection(H11Protocol):
+    """A connection that a slow client does not hold."""
 
-    server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version = "HTTP/1.1"
-    timeout = 30
-    """Seconds that a client may take to send what it has begun."""
+    _request_due: TimerHandle | None = None
+    _reading_due: TimerHandle | None = None
 
-    def do_GET(self) -> None:
-        """Health, metrics, models."""
-        self._guarded(self._get)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+        self._request_due = self.loop.call_later(SLOW_S, transport.abort)
+        if len(self.connections) > CONNECTIONS:
+            transport.abort()
 
-    def do_POST(self) -> None:
-        """Completions and chats."""
-        self._guarded(self._post)
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        begun = self.cycle is not None and not self.cycle.response_complete
+        if begun and self._request_due is not None:
+            self._request_due.cancel()
+            self._request_due = None
+        elif not begun and self._request_due is None:
+            self._request_due = self.loop.call_later(SLOW_S, self.transport.abort)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the base's name
-        """Nothing: metrics say what goes on."""
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading_due = self.loop.call_later(SLOW_S, self.transport.abort)
 
-    def _get(self) -> None:
-        path = self.path.partition("?")[0]
-        service = self.server.service
-        if path == "/health":
-            if service.draining or service.failure is not None:
-                raise ApiError(503, "draining" if service.draining else "the engine failed")
-            self._send_json(200, {"status": "ok"})
-        elif path == "/metrics":
-            text = metrics(service.figures())
-            self._send(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
-        elif path == "/v1/models":
-            self._send_json(200, {"object": "list", "data": [self._model()]})
-        elif path == f"/v1/models/{self.server.api.served.name}":
-            self._send_json(200, self._model())
-        else:
-            raise ApiError(404, f"there is no `{path}`")
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading_due is not None:
+            self._reading_due.cancel()
 
-    def _model(self) -> dict[str, Any]:
-        name = self.server.api.served.name
-        return {"id": name, "object": "model", "created": 0, "owned_by": "reference"}
+    def connection_lost(self, exc: Exception | None) -> None:
+        for due in (self._request_due, self._reading_due):
+            if due is not None:
+                due.cancel()
+        super().connection_lost(exc)
 
-    def _post(self) -> None:
-        path = self.path.partition("?")[0]
-        readers: dict[str, Callable[[Any], ApiRequest]] = {
-            "/v1/completions": self.server.api.read_completion,
-            "/v1/chat/completions": self.server.api.read_chat,
+
+class _App:
+    """The server as an ASGI application (asgi.readthedocs.io, version 3)."""
+
+    def __init__(self, server: Server, key: str | None) -> None:
+        self._service, self._api = server.service, server.api
+        self._key = None if key is None else f"Bearer {key}".encode()
+        spec = self._service.engine.spec
+        self._pool = ThreadPoolExecutor(spec.running + spec.queue + 8, "answer")
+        self._readers: Mapping[str, Callable[[Any], ApiRequest]] = {
+            "/v1/completions": self._api.read_completion,
+            "/v1/chat/completions": self._api.read_chat,
         }
-        body = self._body()
-        if path not in readers:
-            raise ApiError(404, f"there is no `{path}`")
-        if self.server.service.draining:
-            raise DrainingError
-        self._answer(readers[path](body))
 
-    def _answer(self, request: ApiRequest) -> None:
-        with self.server.api.begin(request, self._gone) as (answer, updates, stream):
-            if request.body.stream:
-                self._send_events(answer.chunks(self._reading(updates, stream)))
-                return
-            document = answer.whole(updates)
-            if stream.over:
-                self._send_json(200, document)
-
-    def _reading(self, updates: Iterator[Update], stream: UpdateStream) -> Iterator[Update]:
-        """The updates; raises ConnectionAbortedError where the reader went away."""
-        yield from updates
-        if not stream.over:
-            raise ConnectionAbortedError
-
-    def _gone(self) -> bool:
-        """Whether the other side closed the connection."""
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        if not readable:
-            return False
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
         try:
-            return self.connection.recv(1, socket.MSG_PEEK) == b""
-        except OSError:
-            return True
-
-    def _body(self) -> Any:
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self.close_connection = True
-            raise ApiError(411, "a body needs `Content-Length`")
-        if int(length) > _BODY:
-            self.close_connection = True
-            raise ApiError(413, f"a body may have {_BODY >> 20} MiB")
-        try:
-            return json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
-            raise wrong("body", "is not JSON") from None
-
-    def _guarded(self, act: Callable[[], None]) -> None:
-        """`act`, its errors told in OpenAI's shape."""
-        try:
-            act()
-        except ApiError as error:
-            self._refuse(error)
-        except RefusedError as error:
-            self._refuse(wrong(error.field, str(error)))
-        except QueueFullError as error:
-            self._refuse(ApiError(429, f"{error}; ask again later", code="queue_full"))
-        except DrainingError:
-            self._refuse(ApiError(503, "the server is draining", code="draining"))
-        except EngineFailedError:
-            self._refuse(ApiError(500, "the engine failed"))
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
-        except Exception:  # noqa: BLE001  our bug; the client hears that it is
-            traceback.print_exc()
-            self._refuse(ApiError(500, "the server failed"))
-
-    def _refuse(self, error: ApiError) -> None:
-        """The error as an answer, or as the last event of a stream that has begun."""
-        if getattr(self, "_begun", False):
-            self._event(json.dumps(error.body()))
-            self._end_events()
+            self._admit(request)
+            if request.method == "POST":
+                await self._post(request, receive, send)
+            else:
+                await (await self._get(request.url.path))(scope, receive, send)
+        except ClientDisconnect:
             return
-        self._send_json(error.status, error.body())
+        except Exception as error:  # noqa: BLE001  a bug of ours is told as one
+            await self._refusal(error)(scope, receive, send)
 
-    def _send_json(self, status: int, document: Any) -> None:
-        self._send(status, json.dumps(document).encode(), "application/json")
+    def _admit(self, request: Request) -> None:
+        given = request.headers.get("authorization", "").encode()
+        guarded = self._key is not None and request.url.path.startswith("/v1")
+        if guarded and not hmac.compare_digest(given, self._key or b""):
+            message = "the key is missing or wrong; send `Authorization: Bearer KEY`"
+            raise ApiError(401, message, code="invalid_api_key")
+        if request.method not in ("GET", "HEAD", "POST"):
+            raise ApiError(405, f"`{request.method}` is not supported")
 
-    def _send(self, status: int, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        if status in (429, 503):
-            self.send_header("Retry-After", "1")
-        if self.server.service.draining:
-            self.close_connection = True
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
+    async def _get(self, path: str) -> Response:
+        name = self._api.served.name
+        model = {"id": name, "object": "model", "created": 0, "owned_by": "reference"}
+        if path == "/health":
+            if self._service.draining or self._service.failure is not None:
+                raise ApiError(503, "draining" if self._service.draining else "the engine failed")
+            return self._json(200, {"status": "ok"})
+        if path == "/metrics":
+            text = metrics(await self._wait(self._service.figures))
+            return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        if path == "/v1/models":
+            return self._json(200, {"object": "list", "data": [model]})
+        if path == f"/v1/models/{name}":
+            return self._json(200, model)
+        raise ApiError(404, f"there is no `{path}`")
 
-    def _send_events(self, documents: Iterator[Any]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
-        self.send_header("Cache-Control", "no-cache")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.close_connection = True
-        self._begun = True
-        for document in documents:
-            self._event(json.dumps(document))
-        self._end_events()
+    async def _post(self, request: Request, receive: Receive, send: Send) -> None:
+        reader = self._readers.get(request.url.path)
+        if reader is None:
+            raise ApiError(404, f"there is no `{request.url.path}`")
+        body = await _body(request)
+        if self._service.draining:
+            raise DrainingError
+        gone = Event()
+        watch = asyncio.create_task(_until_gone(receive, gone))
+        documents = self._documents(reader, body, gone)
+        try:
+            first, streamed = await self._wait(lambda: next(documents))
+            if not streamed:
+                await self._json(200, first)(request.scope, receive, send)
+                return
+            await self._send_events(first, documents, send)
+        except ConnectionAbortedError:
+            return
+        finally:
+            watch.cancel()
+            gone.set()
+            await self._wait(documents.close)
 
-    def _event(self, text: str) -> None:
-        self.wfile.write(f"data: {text}\n\n".encode())
-        self.wfile.flush()
+    def _documents(
+        self, reader: Callable[[Any], ApiRequest], body: bytes, gone: Event
+    ) -> Generator[tuple[Any, bool]]:
+        """The documents of an answer, and whether they are a stream; a thread of the pool goes
+        from one to the next. Raises ConnectionAbortedError where the reader went away."""
+        request = reader(_parsed(body))
+        with self._api.begin(request, gone.is_set) as (answer, updates, stream):
+            if request.body.stream:
+                for document in answer.chunks(_reading(updates, stream)):
+                    yield document, True
+            else:
+                yield answer.whole(_reading(updates, stream)), False
 
-    def _end_events(self) -> None:
-        self._event("[DONE]")
+    async def _send_events(self, first: Any, documents: Iterator[Any], send: Send) -> None:
+        headers = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+        shown = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": 200, "headers": shown})
+        document: Any = first
+        while document is not None:
+            await _send_event(send, json.dumps(document))
+            try:
+                document, _ = await self._wait(lambda: next(documents, (None, True)))
+            except ConnectionAbortedError:
+                raise
+            except Exception as error:  # noqa: BLE001  the stream has begun: its last event tells
+                await _send_event(send, json.dumps(_told(error).body()))
+                break
+        await _send_event(send, "[DONE]")
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _wait(self, act: Callable[[], T]) -> T:
+        """What a thread of the pool returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, act)
+
+    def _refusal(self, error: Exception) -> Response:
+        told = _told(error)
+        answer = self._json(told.status, told.body())
+        if told.status in (429, 503):
+            answer.headers["Retry-After"] = "1"
+        if told.status in (408, 411, 413):
+            answer.headers["Connection"] = "close"  # the rest of the body is not read
+        if told.status == 401:
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
+
+    def _json(self, status: int, document: Any) -> Response:
+        answer = Response(json.dumps(document), status, media_type="application/json")
+        if self._service.draining:
+            answer.headers["Connection"] = "close"
+        return answer
+
+
+async def _body(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(SLOW_S):
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > BODY:
+                    raise ApiError(413, f"a body may have {BODY >> 20} MiB")
+    except TimeoutError:
+        raise ApiError(408, f"the body did not come in {SLOW_S:.0f} s") from None
+    return b"".join(parts)
+
+
+def _parsed(body: bytes) -> Any:
+    """The JSON of a body; deep nesting and halves of surrogate pairs are none."""
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise wrong("body", f"is not JSON: {error}") from None
+
+
+async def _until_gone(receive: Receive, gone: Event) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        gone.set()
+
+
+def _reading(updates: Iterator[Update], stream: UpdateStream) -> Iterator[Update]:
+    """The updates; raises ConnectionAbortedError where the reader went away."""
+    yield from updates
+    if not stream.over:
+        raise ConnectionAbortedError
+
+
+async def _send_event(send: Send, text: str) -> None:
+    body = f"data: {text}\n\n".encode()
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _told(error: Exception) -> ApiError:
+    """Any error in OpenAI's shape."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RefusedError):
+        return wrong(error.field, str(error))
+    if isinstance(error, QueueFullError):
+        return ApiError(429, f"{error}; ask again later", code="queue_full")
+    if isinstance(error, DrainingError):
+        return ApiError(503, "the server is draining", code="draining")
+    if isinstance(error, EngineFailedError):
+        return ApiError(500, "the engine failed")
+    traceback.print_exception(error)
+    return ApiError(500, "the server failed")

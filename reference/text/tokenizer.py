@@ -168,6 +168,8 @@ class Vocabulary:
         self._names = {token: name for name, token in self.markers.items()}
         self.known_W = np.arange(words) < first + len(self.markers)
         """Which ids mean anything."""
+        self.longest = max(map(len, tokenizer.pieces))
+        """Bytes of text of an id, at most."""
 
     @property
     def end(self) -> int:

@@ -215,6 +215,8 @@ def read_completion(fields: Any, served: ServedModel) -> ApiRequest:
     if body.best_of not in (None, body.n):
         raise wrong("best_of", "is not supported", "unsupported_parameter")
     encode, given = served.vocabulary.encode, body.prompt
+    if isinstance(given, str):
+        check_length(len(given), served, "prompt")
     prompt = tuple(encode(given) if isinstance(given, str) else given)
     bound = most_tokens(("max_tokens", body.max_tokens), served, len(prompt), 16)
     top, stop = body.logprobs or 0, tuple(body.stop)
@@ -229,6 +231,14 @@ def check(body: Body, served: ServedModel) -> None:
         raise ApiError(404, message, "model", "model_not_found")
     if body.stream_options is not None and not body.stream:
         raise wrong("stream_options", "needs `stream: true`")
+
+
+def check_length(characters: int, served: ServedModel, param: str) -> None:
+    """Raises ApiError for a text that no tokenizer fits into the context, before one is asked."""
+    most = served.capacity * served.vocabulary.longest
+    if characters > most:
+        message = f"{characters:,} characters exceed the context of {served.capacity} tokens"
+        raise ApiError(400, message, param, "context_length_exceeded")
 
 
 def sampling(body: Body, served: ServedModel) -> Sampling:
@@ -346,7 +356,9 @@ def read_chat(fields: Any, served: ServedModel, masks: TokenMasks) -> ApiRequest
     messages = tuple(_message(each, f"messages.{at}") for at, each in enumerate(body.messages))
     first_call = calls_of(messages)
     rules = _rules(body, masks, first_call) if body.constrained else None
-    prompt = vocabulary.ids(render(Dialog(messages, body.tools), ask=True))
+    segments = render(Dialog(messages, body.tools), ask=True)
+    check_length(sum(len(text) for text, marker in segments if not marker), served, "messages")
+    prompt = vocabulary.ids(segments)
     name = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     bound = name, body.max_completion_tokens or body.max_tokens
     request = EngineRequest(

@@ -74,8 +74,7 @@ def test_http_and_this_process_answer_alike_whole_and_streamed(service: Service)
             assert _last(local, request) == found
             assert _last(remote, request).text == found.text
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
         thread.join()
     assert remote.account.total.reply_tokens == local.account.total.reply_tokens
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -265,6 +267,130 @@ def test_draining_finishes_what_was_begun_and_refuses_what_is_new() -> None:
     thread.join()
     with pytest.raises(ConnectionError):
         ask(served, "/health")
+
+
+def raw(server: Server, text: bytes, wait_s: float = 10) -> bytes:
+    """What the server says to these bytes until it closes, or for so long."""
+    with socket.create_connection(server.server_address[:2], timeout=wait_s) as connection:
+        connection.sendall(text)
+        said = b""
+        try:
+            while block := connection.recv(65536):
+                said += block
+        except TimeoutError:
+            pass
+    return said
+
+
+def headed(length: str, body: bytes, path: str = "/v1/completions") -> bytes:
+    """A request as bytes; its length may be wrong."""
+    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    return f"{head}Content-Length: {length}\r\n\r\n".encode() + body
+
+
+BODIES = {
+    "half of a surrogate pair": b'{"prompt": "\\ud800"}',
+    "bytes that are no UTF-8": b'{"prompt": "\xff"}',
+    "a number that is none": b'{"prompt": "a", "temperature": NaN}',
+    "nesting": b'{"prompt": ' + b"[" * 100_000,
+    "a number without end": b'{"prompt": "a", "seed": ' + b"9" * 100_000 + b"}",
+    "no object": b"[1]",
+    "nothing": b"",
+    "a prompt beyond the context": json.dumps({"prompt": "a" * 4_000_000}).encode(),
+    "a chat beyond the context": json.dumps(
+        {"messages": [{**HELLO[0], "content": "a" * 4_000_000}]}
+    ).encode(),
+    "more tools than may be": json.dumps({"messages": HELLO, "tools": [TOOL] * 129}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_wrong_body_is_refused_at_once_and_nothing_is_traced(server, name, capfd) -> None:
+    body = BODIES[name]
+    path = "/v1/chat/completions" if b"messages" in body[:20] else "/v1/completions"
+    began = time.monotonic()
+    said = raw(server, headed(str(len(body)), body, path))
+    assert said.startswith(b"HTTP/1.1 400"), said[:200]
+    assert time.monotonic() - began < 2
+    assert "Traceback" not in capfd.readouterr().err
+
+
+HEADS = {
+    "a length that is no number": (headed("x", b"{}"), b"400"),
+    "a negative length": (headed("-1", b"{}"), b"400"),
+    "two lengths": (headed("2\r\nContent-Length: 3", b"{}"), b"400"),
+    "a length that is too short": (headed("5", b'{"prompt": "a"}'), b"400"),
+    "more than may be": (headed("99999999", bytes(9 << 20)), b"413"),
+    "no HTTP": (b"\x16\x03\x01\x00" * 10 + b"\r\n\r\n", b"400"),
+    "a header without end": (b"GET / HTTP/1.1\r\nA: " + b"a" * 100_000, b"400"),
+    "another method": (b"BREW /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", b"405"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_wrong_request_is_refused_at_once(server, name, capfd) -> None:
+    text, status = HEADS[name]
+    try:
+        assert raw(server, text)[9:12] == status
+    except ConnectionError:
+        assert status == b"413"  # it closed while the rest was sent
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_more_idle_connections_than_select_can_watch_disturb_nobody(server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("fewer open files are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    with contextlib.ExitStack() as idle:
+        for _ in range(1100):
+            idle.enter_context(socket.create_connection(server.server_address[:2], timeout=10))
+        assert complete(server, max_tokens=1)["choices"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"GET /health HT", headed("10", b"{"), headed("10", b"") * 2],
+    ids=["nothing", "half a head", "half a body", "no body"],
+)
+def test_a_slow_client_is_not_held(server: Server, text: bytes, monkeypatch) -> None:
+    monkeypatch.setattr("reference.inference.server.SLOW_S", 0.2)
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        raw(server, text)
+    assert time.monotonic() - began < 3
+
+
+def test_who_does_not_read_its_stream_is_not_held(server: Server, monkeypatch) -> None:
+    monkeypatch.setattr("reference.inference.server.SLOW_S", 0.2)
+    cancelled = server.service.engine.counts.finished.get("cancelled", 0)
+    server._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    asked = {"prompt": "a", "max_tokens": 4000, "temperature": 0, "stream": True, "logprobs": 20}
+    body = json.dumps(asked).encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(server.server_address[:2])
+        connection.sendall(headed(str(len(body)), body))
+        wait(lambda: server.service.figures()["running"] == 1)
+        wait(lambda: server.service.figures()["running"] == 0)
+    assert server.service.engine.counts.finished["cancelled"] == cancelled + 1
+
+
+def test_with_a_key_only_who_sends_it_is_answered() -> None:
+    served = Server(Service(engine()), "mini", ("127.0.0.1", 0), "secret")
+    thread = served.start()
+    body = b'{"prompt": "a", "max_tokens": 1}'
+    request = headed(str(len(body)), body)
+    try:
+        for sent, status in ((b"secret", b"200"), (b"Secret", b"401"), (b"", b"401")):
+            key = b"Host: a\r\nAuthorization: Bearer " + sent + b"\r\n"
+            assert raw(served, request.replace(b"Host: a\r\n", key))[9:12] == status
+        assert raw(served, request)[9:12] == b"401"
+        assert ask(served, "/v1/models")[0] == 401
+        assert ask(served, "/health")[0] == 200
+    finally:
+        served.drain()
+        thread.join()
 
 
 def wait(come, seconds: float = 20) -> None:
