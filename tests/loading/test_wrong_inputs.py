@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ OVERRIDES = [
     ("model.attention.kind=mla", "13: TW011 the key `kv_lora_rank` is", "add `kv_lora_rank: ...`"),
     ('model="a\\0"', "13: TW006 there is no `a?` among", "write one of:"),
     ("parallel.tensor=" + "9" * 5000, "23: TW014 expected a whole number, got the text `999", ""),
+    ("phases=-1", "14: TW014 expected a list, got `-1`", ""),
     ("a." * 3000 + "a=1", "7: TW005 an override of 3001 keys", "sections are at most"),
 ]  # fmt: skip
 
@@ -114,9 +116,28 @@ def test_what_does_not_end_or_is_far_too_long_is_refused_at_once(workshop: Path)
     if endless.exists():
         with pytest.raises(ScenarioError, match="TW001 `/dev/zero` is larger than 100 MB"):
             load(endless)
-    workshop.joinpath("long.yaml").write_text("x: 1\n" * 250_000)
-    with pytest.raises(ScenarioError, match="TW002 more than 1,000,000 characters"):
+    workshop.joinpath("long.yaml").write_text("x: 1\n" * 50_001)
+    with pytest.raises(ScenarioError, match="TW002 more than 250,000 characters"):
         load("long.yaml")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_a_named_pipe_is_refused_and_not_waited_for(workshop: Path) -> None:
+    os.mkfifo(workshop / "pipe.yaml")
+    workshop.joinpath("child.yaml").write_text("schema: 1\nextends: pipe.yaml\n")
+    for name in ("pipe.yaml", "child.yaml"):
+        with pytest.raises(ScenarioError, match=r"TW001 `pipe\.yaml` cannot be read"):
+            load(name)
+
+
+@pytest.mark.usefixtures("workshop")
+def test_a_stream_of_this_process_is_read() -> None:
+    text = Path("toy.yaml").read_text(encoding="utf-8")
+    reader, writer = os.pipe()
+    os.write(writer, text.encode())
+    os.close(writer)
+    assert load(f"/dev/fd/{reader}").name == load("toy.yaml").name
+    os.close(reader)
 
 
 def test_of_very_many_problems_the_first_are_shown(workshop: Path) -> None:
@@ -127,3 +148,6 @@ def test_of_very_many_problems_the_first_are_shown(workshop: Path) -> None:
     assert len(caught.value.problems) == 1000
     assert str(caught.value).endswith("... and 950 more problems")
     assert str(caught.value).count("TW010") == 50
+    hints = [problem.hint for problem in caught.value.problems]
+    assert all(hints[:100])
+    assert not any(hints[100:])

@@ -20,6 +20,9 @@ from twin.spec.axis import Axis, members
 from twin.spec.base import Spec
 from twin.units import BareNumberError, QuantityError
 
+_COMPARED = 100
+"""Unknown keys that are compared with the known ones: more than messages show."""
+
 
 def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Problem]:
     """One problem per mistake, in the order of the fields."""
@@ -27,7 +30,7 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
     unknown = [_followed(entry["loc"], tree) for entry in found if _is(entry, "extra_forbidden")]
     slips = {
         (*path[:-1], near)
-        for path in unknown
+        for path in unknown[:_COMPARED]
         if (near := nearest(path[-1], _keys(_section(root, tree, path[:-1]))))
     }
     problems: list[Problem] = []
@@ -42,7 +45,7 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
             if path not in slips:
                 problems.append(_missing(root, tree, path))
         elif _is(entry, "extra_forbidden"):
-            problems.append(_unknown_key(root, tree, path))
+            problems.append(_unknown_key(root, tree, path, hinted=len(problems) < _COMPARED))
         else:
             problems.append(_wrong_value(root, tree, path, entry))
     return problems
@@ -92,13 +95,13 @@ def _missing(root: type[Spec], tree: Branch, path: KeyPath) -> Problem:
     return Problem("TW011", ".".join(path), message, fix, _key(tree, parent))
 
 
-def _unknown_key(root: type[Spec], tree: Branch, path: KeyPath) -> Problem:
+def _unknown_key(root: type[Spec], tree: Branch, path: KeyPath, *, hinted: bool) -> Problem:
     *above, key = path
     parent = tuple(above)
     keys = _keys(_section(root, tree, parent))
     # Every file may extend another; by the time fields are checked that key is gone.
     extra = ["extends"] if key != "extends" and not parent else []
-    fix = hint(key, [*extra, *keys], "the keys here are")
+    fix = hint(key, [*extra, *keys], "the keys here are") if hinted else ""
     message = f"unknown key `{key}`{_where(parent)}"
     return Problem("TW010", ".".join(path), message, fix, _key(tree, path))
 

@@ -7,13 +7,15 @@ Numbers of a scenario that have a range, and the scenario with another number in
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from ruamel.yaml import YAML
 
@@ -50,6 +52,8 @@ _MAX_GENERATIONS = 100
 """Files that extend each other in a row."""
 _MAX_BYTES = 100_000_000
 """Of any file: pages take some megabytes, and a device may never end."""
+_STREAMS = Path("/dev")
+"""Where a process finds its open streams: /dev/stdin, /dev/fd/63."""
 
 
 def shipped_folder() -> Path:
@@ -129,10 +133,11 @@ def read_tree(
 
 
 def read_text(path: Path) -> str:
-    """What a file says. Raises `UsageError` where it cannot be read, is no text or does not end."""
+    """What a file says. Raises `UsageError` where it cannot be read, is no text, does not end, or
+    is a named pipe or device, at which a reader would wait."""
     name = display(path)
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             reason = f"is larger than {_MAX_BYTES // 1_000_000} MB"
@@ -143,6 +148,17 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError:
         reason = "is not UTF-8 text"
     raise UsageError([Problem("TW001", "", f"`{name}` {reason}")])
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A regular file, or a stream of this process (`-`, `<(...)`)."""
+    # Without the flag, opening a pipe that nobody writes waits for ever.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode) and _STREAMS not in path.absolute().parents:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "neither a file nor a stream of this process")
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb")
 
 
 @lru_cache(maxsize=128)

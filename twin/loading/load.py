@@ -280,8 +280,9 @@ def _provenance(tree: Branch) -> Provenance:
         keys[".".join(path)] = key
         if isinstance(node, Leaf | Items):
             values[".".join(path)] = node.origin
-    count = len(plain(tree).get(PHASES) or ()) if PHASES in tree.children else 0
-    of_phases = [(PHASES, str(index), *slot) for index in range(count) for slot in SLOTS]
+    phases = tree.children.get(PHASES)
+    listed = phases.node.nodes if phases and isinstance(phases.node, Items) else ()
+    of_phases = [(PHASES, str(index), *slot) for index in range(len(listed)) for slot in SLOTS]
     return Provenance(values, keys, ledger(tree, (*SLOTS, *of_phases)))
 
 

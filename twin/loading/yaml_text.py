@@ -31,7 +31,7 @@ Locate = Callable[[int, int, int], Origin]
 
 _MAX_NODES = 100_000
 """Aliases can write a tree far larger than its text; scenarios have some hundred values."""
-_MAX_CHARACTERS = 1_000_000
+_MAX_CHARACTERS = 250_000
 """Of a text; reading so many takes some seconds."""
 _KEPT_CHARACTERS = 5_000
 """Of a text that is remembered; its graph takes some 40 bytes of memory for each."""

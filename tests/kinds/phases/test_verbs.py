@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.conftest import Command
 from tests.kinds.phases.conftest import TWO, Write
 from tests.kinds.phases.test_play import LARGE, ODD
@@ -38,6 +40,16 @@ def test_an_impossible_phase_exits_with_3_and_a_total(twin_command: Command, wri
     assert "TW115" in out
     assert "--set phases.N.train.global_batch=8seq" in out
     assert "nearest plan that fits in place of: long" in out
+
+
+def test_a_run_of_which_no_phase_can_run_is_refused_without_a_search(
+    twin_command: Command, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twin.answers.answer.nearest_fit", lambda _: pytest.fail("searched"))
+    for verb in ("run", "check"):
+        code, _, err = twin_command(verb, str(write()), "--set", "parallel.tensor=5")
+        assert code == 3
+        assert "--set:1:23" in err
 
 
 def test_a_phase_that_does_not_fit_exits_with_4(twin_command: Command, write: Write) -> None:

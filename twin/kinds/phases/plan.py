@@ -104,32 +104,45 @@ class PhasesPlan:
 
 
 def plan(scenario: Scenario, nearest: Nearest | None = None) -> PhasesPlan:
-    """Every phase of a run, planned. What several phases share is planned once; of one that cannot
-    run or does not fit, `nearest` gives plans that do."""
+    """Every phase of a run, planned. What several phases share is planned once; of a phase that
+    cannot run or does not fit, `nearest` gives plans that do.
+
+    Raises:
+        ScenarioError: no phase can run as it is written; carries the problems of the first.
+    """
     known: dict[str, PhaseCheck] = {}
     found: list[PhaseCheck] = []
     for index, tokens in enumerate(scenario.phase_tokens):
         phase, name = scenario.phase(index), scenario.phases[index].name
-        identity = phase.model_dump_json(by_alias=True, exclude={"name"})
-        alike = known.get(identity) or _checked(phase, nearest)
-        known[identity] = alike
+        if (identity := _identity(phase)) not in known:
+            known[identity] = _checked(phase)
+        alike = known[identity]
         problems = phase.locate(replace(one, origin=None) for one in alike.problems)
         found.append(
             replace(alike, index=index, name=name, scenario=phase, tokens=tokens, problems=problems)
         )
-    return PhasesPlan(scenario, tuple(found))
+    # Looking for plans takes seconds for each phase, so a run of which nothing stands is refused.
+    if not any(one.possible for one in found):
+        raise ScenarioError(found[0].problems)
+    plans = {key: () if one.fits else near(one.scenario, nearest) for key, one in known.items()}
+    return PhasesPlan(
+        scenario, tuple(replace(one, nearest=plans[_identity(one.scenario)]) for one in found)
+    )
 
 
-def _checked(phase: Scenario, nearest: Nearest | None) -> PhaseCheck:
-    """A phase by itself, which does not know its place and its tokens yet."""
+def _identity(phase: Scenario) -> str:
+    """What phases with the same plan share."""
+    return phase.model_dump_json(by_alias=True, exclude={"name"})
+
+
+def _checked(phase: Scenario) -> PhaseCheck:
+    """A phase by itself, which does not know its place, its tokens and its neighbours yet."""
     try:
         planned = plan_step(phase)
     except ScenarioError as error:
-        found = near(phase, nearest)
-        return PhaseCheck(0, "", phase, 0, None, None, None, error.problems, found)
-    found = () if planned.memory.fits else near(phase, nearest)
+        return PhaseCheck(0, "", phase, 0, None, None, None, error.problems, ())
     memory, count = memory_report(planned.memory), planned.microbatches
-    return PhaseCheck(0, "", phase, 0, planned.mesh, count, memory, (), found, planned.warnings)
+    return PhaseCheck(0, "", phase, 0, planned.mesh, count, memory, (), (), planned.warnings)
 
 
 def near(scenario: Scenario, nearest: Nearest | None) -> tuple[Suggestion, ...]:
