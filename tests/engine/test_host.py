@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand
 from twin.arch.ops import Op, Work
-from twin.engine.host import ISSUE, HostCosts, in_thread, largest, with_host, without_host
+from twin.engine.host import ISSUE, in_thread, with_host, without_host
 from twin.engine.overlap import length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, HOST, StageMessage, Step, Template
 from twin.engine.simulate import simulate
+from twin.hardware.host_costs import HostCosts, largest
 from twin.loading import load_part
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 

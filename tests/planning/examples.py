@@ -92,7 +92,7 @@ def _cluster(nodes: int, gpus: int, fp8_dense: str | None = None) -> Changes:
     }
     fabric = {
         "name": "small-fabric",
-        "kind": "rail",
+        "kind": "rail_fat_tree",
         "nodes_per_leaf": 4,
         "spines": 2,
         "efficiency": 0.9,

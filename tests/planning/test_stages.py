@@ -2,26 +2,33 @@
 
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, pairwise
+from operator import add
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.planning.stages import balance, problems, split
+from twin.planning.stages import Busy, balance, problems, split
+
+
+def kernels(*seconds: float) -> list[Busy]:
+    """Layers of which nothing but kernels keeps a rank busy."""
+    return [(one,) for one in seconds]
 
 
 def stage_and_chunk_times(counts, times, embedding, head, stages) -> tuple[list[int], list[int]]:
-    """Whole seconds of each stage and of each chunk, counted one layer at a time."""
-    chunk_times = [0] * len(counts)
-    chunk_times[0] += embedding
-    chunk_times[-1] += head
+    """Whole seconds of the busiest part of each stage and of each chunk, counted one layer at a
+    time."""
+    chunk_times = [[0] * len(head) for _ in counts]
+    chunk_times[0] = [*embedding]
+    chunk_times[-1] = list(map(add, chunk_times[-1], head))
     owners = [chunk for chunk, count in enumerate(counts) for _ in range(count)]
     for owner, time in zip(owners, times, strict=True):
-        chunk_times[owner] += time
-    stage_times = [0] * stages
+        chunk_times[owner] = list(map(add, chunk_times[owner], time))
+    stage_times = [[0] * len(head) for _ in range(stages)]
     for chunk, time in enumerate(chunk_times):
-        stage_times[chunk % stages] += time
-    return stage_times, chunk_times
+        stage_times[chunk % stages] = list(map(add, stage_times[chunk % stages], time))
+    return [max(time) for time in stage_times], [max(time) for time in chunk_times]
 
 
 def worth(counts, times, embedding, head, stages) -> tuple[int, int, int, int]:
@@ -43,14 +50,15 @@ def leading_near_the_start(counts: tuple[int, ...], leading: int) -> bool:
 
 
 looped = st.sampled_from([(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 3), (4, 1)])
-ends = st.integers(0, 12)
+layer_times = st.tuples(st.integers(1, 9), st.integers(0, 9))
+ends = st.tuples(st.integers(0, 12), st.integers(0, 3))
 
 
 @given(
     loop=looped,
-    leading=st.lists(st.integers(1, 9), max_size=2),
+    leading=st.lists(layer_times, max_size=2),
     layers=st.integers(1, 7),
-    layer=st.integers(1, 9),
+    layer=layer_times,
     embedding=ends,
     head=ends,
 )
@@ -73,7 +81,7 @@ def test_no_split_is_better_when_equal_layers_follow_a_few_others(
 
 @given(
     loop=looped,
-    times=st.lists(st.integers(1, 9), min_size=6, max_size=8),
+    times=st.lists(layer_times, min_size=6, max_size=8),
     embedding=ends,
     head=ends,
 )
@@ -85,42 +93,48 @@ def test_any_mixture_of_layers_is_split_within_a_layer_of_the_best(loop, times, 
         worth(counts, times, embedding, head, stages)[0]
         for counts in every_split(len(times), stages * chunks_per_stage)
     )
-    assert worth(found, times, embedding, head, stages)[0] < best + max(times)
+    assert worth(found, times, embedding, head, stages)[0] < best + max(map(max, times))
 
 
 def test_96_equal_layers_over_24_chunks_are_four_each_for_all_a_light_head_adds():
-    assert balance([1.0] * 96, 0.01, 0.34, stages=8, chunks_per_stage=3) == (4,) * 24
+    assert balance(kernels(1.0) * 96, (0.01,), (0.34,), stages=8, chunks_per_stage=3) == (4,) * 24
 
 
 def test_a_head_moves_a_layer_only_when_it_is_worth_more_than_one():
-    one = balance([1.0] * 16, 0.0, 0.9, stages=4, chunks_per_stage=1)
-    more = balance([1.0] * 16, 0.0, 1.1, stages=4, chunks_per_stage=1)
+    one = balance(kernels(1.0) * 16, (0.0,), (0.9,), stages=4, chunks_per_stage=1)
+    more = balance(kernels(1.0) * 16, (0.0,), (1.1,), stages=4, chunks_per_stage=1)
     assert one == (4, 4, 4, 4)
     assert more == (4, 4, 5, 3)
 
 
 def test_a_head_worth_2_3_layers_leaves_its_stage_one_layer_of_61_over_16_stages_of_4_chunks():
     """The dense first layer counts 0.4; 60 others over 15 stages make four each."""
-    counts = balance([0.4] + [1.0] * 60, 0.05, 2.3, stages=16, chunks_per_stage=4)
+    counts = balance(kernels(0.4, *[1.0] * 60), (0.05,), (2.3,), stages=16, chunks_per_stage=4)
     assert [sum(counts[stage::16]) for stage in range(16)] == [4] * 15 + [1]
     assert counts[-1] == 0
     assert max(counts) == 1
 
 
+def test_a_heads_kernels_move_no_layer_where_stages_wait_for_the_host():
+    layer, head = (1.0, 4.0), (3.0, 1.0)
+    assert balance([layer] * 8, (0.0, 0.0), head, stages=4, chunks_per_stage=1) == (2, 2, 2, 2)
+    assert balance(kernels(1.0) * 8, (0.0,), (3.0,), stages=4, chunks_per_stage=1) == (2, 3, 3, 0)
+
+
 def test_early_stages_get_the_shorter_share_of_an_uneven_count():
     """Nothing but memory tells the stages apart: the first keeps most activations."""
-    assert balance([1.0] * 10, 0.0, 0.0, stages=4, chunks_per_stage=1) == (2, 2, 3, 3)
+    assert balance(kernels(1.0) * 10, (0.0,), (0.0,), stages=4, chunks_per_stage=1) == (2, 2, 3, 3)
 
 
 def test_times_that_differ_by_float_rounding_are_equal():
     noisy = [0.1 + 0.2 if index % 2 else 0.3 for index in range(12)]
-    assert balance(noisy, 0.0, 0.0, stages=3, chunks_per_stage=2) == (2,) * 6
+    assert balance(kernels(*noisy), (0.0,), (0.0,), stages=3, chunks_per_stage=2) == (2,) * 6
 
 
 def test_a_model_with_more_leading_layers_than_are_tried_out_is_split_evenly_in_time():
-    times = [0.5] * 8 + [1.0] * 12
-    counts = balance(times, 0.0, 0.0, stages=4, chunks_per_stage=2)
-    stage_times, _ = stage_and_chunk_times(counts, times, 0, 0, 4)
+    times = kernels(*[0.5] * 8, *[1.0] * 12)
+    counts = balance(times, (0.0,), (0.0,), stages=4, chunks_per_stage=2)
+    stage_times, _ = stage_and_chunk_times(counts, times, (0,), (0,), 4)
     assert sorted(stage_times) == [4.0] * 4
 
 

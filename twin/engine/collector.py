@@ -22,9 +22,10 @@ from typing import Final
 from twin.arch.ops import Layer
 from twin.arch.recompute import wholly
 from twin.engine.cost_model import CostModel
-from twin.engine.host import HostCosts, without_host
+from twin.engine.host import without_host
 from twin.engine.overlap import length_ns
 from twin.engine.program import Template
+from twin.hardware.host_costs import HostCosts
 from twin.planning.types import Chunk, Plan
 from twin.schedules.base import Pass
 from twin.spec.software import CollectorSpec

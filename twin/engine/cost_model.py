@@ -19,15 +19,16 @@ from twin.collectives.spread import Spread
 from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.events import Played, play
 from twin.engine.graph import template_graph
-from twin.engine.host import HostCosts, Part
 from twin.engine.link_map import Rates, wire
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
+from twin.hardware.host_costs import HostCosts, Part
 from twin.hardware.roofline import Price, Prices, prices, with_scaling, without_launches
 from twin.network.links import capacity
 from twin.network.placement import Placement
 from twin.planning.compile import shape_of
 from twin.planning.experts import expert_spread
+from twin.planning.layer_times import host_costs
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
@@ -162,13 +163,7 @@ class CostModel:
             scenario.train.gradient_bytes,
             parallel.sequence_copies,
             scenario.software is not None and scenario.software.copies_gathered,
-            host=HostCosts(
-                scenario.calibration,
-                None if scenario.software is None else scenario.software.host,
-                scenario.cluster.node.host.slowness,
-                max(plan.placements[group].size for group in ("tensor", "expert")),
-                scenario.train.fp8_scaling != "block",
-            ),
+            host=host_costs(scenario, plan.placements),
         )
 
     @property

@@ -1,10 +1,8 @@
 """Scenario to Plan, the one entry point: ranks, chunks with layers, placements, micro-batches,
 memory, warnings.
 
-Layers are split over chunks as written in `parallel.layers`, or balanced by the time of their
-kernels (forward, backward and what the memory policy runs again) at the calibrated efficiencies.
-Communication is left out of that weight, because what is exposed of it follows from the split; all
-transformer layers of one kind send the same, so it shifts the balance only between kinds.
+Layers are split over chunks as written in `parallel.layers`, or balanced by what keeps a rank busy
+for a micro-batch (`twin.planning.layer_times`).
 """
 
 from __future__ import annotations
@@ -15,18 +13,17 @@ from typing import Final, TypeVar
 
 from twin.arch.fp8 import packing
 from twin.arch.kernels import ELEMENT
-from twin.arch.ops import Layer, Op, Shape, Weights
-from twin.arch.recompute import again
+from twin.arch.ops import Layer, Shape, Weights
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
-from twin.hardware.roofline import prices, with_scaling
 from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
 from twin.planning.feasibility import microbatches, problems
+from twin.planning.layer_times import KERNELS, weigh
 from twin.planning.memory import ledger
 from twin.planning.mesh import lay_out, placements
-from twin.planning.stages import balance, split
+from twin.planning.stages import Busy, balance, split
 from twin.planning.types import Chunk, Plan
 from twin.scenario import Scenario
 from twin.schedules.base import ChunkMap
@@ -53,7 +50,8 @@ def plan(scenario: Scenario) -> Plan:
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
     model_layers = layers_of(scenario)
-    weighed = weigh(_mean_layers(scenario), scenario)
+    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
+    weighed = weigh(_mean_layers(scenario), scenario, placed)
     if found := kernels_take_time(weighed):
         raise ScenarioError(scenario.locate(found))
     chunks = cut(scenario, model_layers, weighed)
@@ -64,7 +62,7 @@ def plan(scenario: Scenario) -> Plan:
         mesh=mesh,
         chunks=chunks,
         microbatches=count,
-        placements=placements(mesh, scenario.cluster.fabric.nodes_per_leaf),
+        placements=placed,
         memory=memory,
         warnings=(
             *caveats(scenario, mesh, chunks),
@@ -146,9 +144,9 @@ def _expert_layers(scenario: Scenario) -> float:
     return layers * chunk_map_of(scenario).copies / parallel.pipeline
 
 
-def kernels_take_time(weighed: Sequence[float]) -> list[Problem]:
+def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:
     """Time is counted in whole nanoseconds, so layers, weighed in seconds, have to take some."""
-    total = sum(weighed)
+    total = sum(times[KERNELS] for times in weighed)
     if total >= LEAST_SECONDS:
         return []
     message = (
@@ -160,10 +158,10 @@ def kernels_take_time(weighed: Sequence[float]) -> list[Problem]:
 
 
 def cut(
-    scenario: Scenario, model_layers: Sequence[Layer], weighed: Sequence[float]
+    scenario: Scenario, model_layers: Sequence[Layer], weighed: Sequence[Busy]
 ) -> tuple[Chunk, ...]:
     """The chunks of the run, as the schedule maps parts of the model to stages; `weighed` are the
-    layers' seconds. The embedding joins the first part, the head the last, with the modules that
+    layers' times. The embedding joins the first part, the head the last, with the modules that
     predict further tokens, whatever the split of transformer layers says."""
     embedding, blocks, heads = ends(model_layers, scenario.model.layers)
     parts = split(scenario.parallel.layers or balanced(scenario, weighed))
@@ -219,38 +217,14 @@ def frozen_of(own: Sequence[Layer], embedded: bool) -> Weights:
     return total
 
 
-def balanced(scenario: Scenario, weighed: Sequence[float]) -> tuple[int, ...]:
-    """Transformer layers per chunk, balanced by the time of their kernels, in seconds."""
+def balanced(scenario: Scenario, weighed: Sequence[Busy]) -> tuple[int, ...]:
+    """Transformer layers per chunk, balanced by their times."""
     parallel = scenario.parallel
     embedding, blocks, heads = ends(weighed, scenario.model.layers)
-    return balance(blocks, embedding, sum(heads), parallel.pipeline, parallel.virtual)
+    head = tuple(map(sum, zip(*heads, strict=True)))
+    return balance(blocks, embedding, head, parallel.pipeline, parallel.virtual)
 
 
 def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:
     """What belongs to the embedding, to the transformer layers, and to what comes behind them."""
     return stack[0], stack[1 : layers + 1], stack[layers + 1 :]
-
-
-def weigh(model_layers: Sequence[Layer], scenario: Scenario) -> list[float]:
-    """Seconds of every layer's kernels for one micro-batch."""
-    # Layers of one kind are one shared object: each is weighed once.
-    kinds = {id(layer): layer for layer in model_layers}
-    weighed = {key: layer_seconds(layer, scenario) for key, layer in kinds.items()}
-    return [weighed[id(layer)] for layer in model_layers]
-
-
-def layer_seconds(layer: Layer, scenario: Scenario) -> float:
-    """Seconds of a layer's kernels for one micro-batch: forward, backward, and what the memory
-    policy runs again."""
-    profile = with_scaling(scenario.calibration, scenario.train.fp8_scaling)
-    priced = prices(scenario.cluster.node.gpu, profile)
-    repeated = again(layer, scenario.memory.recompute)
-    total = 0.0
-    for op in layer.items:
-        if not isinstance(op, Op):
-            continue
-        forward = priced(op.kind, op.forward, False).seconds
-        total += forward * (2 if op.name in repeated else 1)
-        total += priced(op.kind, op.backward, True).seconds
-        total += priced(op.kind, op.weight, True).seconds
-    return total

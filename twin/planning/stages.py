@@ -9,6 +9,10 @@ its warm-up and cool-down. `balance` therefore seeks, each among the best of tho
 4. the most layers on late chunks (greatest sum of chunk index x layers), because early stages keep
    more activations alive.
 
+Several parts of a rank are busy beside each other (`Busy`). A stage or a chunk takes as long as its
+busiest part. So a head whose kernels weigh much leaves its stage no fewer layers where the host
+thread, which issues layers, is what a stage waits for.
+
 Times are counted in whole nanoseconds, as in the engine, so that equal is equal. A layer moves only
 where that helps: a head worth 0.3 layers leaves an even split even, since any other split would put
 a whole layer more on some stage.
@@ -28,10 +32,14 @@ mixtures of 6 to 8 layers on up to 6 chunks; the slowest stage was 27 % longer a
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise, permutations
+from operator import add, sub
+from typing import TypeAlias
 
 from twin.errors import Problem
 
@@ -40,11 +48,16 @@ MOST_LEADING = 4
 
 _FIELD = "parallel.layers"
 
+Busy: TypeAlias = tuple[float, ...]
+"""Seconds in which each part of a rank is busy, the kernels first; as many parts in every layer."""
+_Whole: TypeAlias = tuple[int, ...]
+"""The same in nanoseconds."""
+
 
 def balance(
-    layer_seconds: Sequence[float],
-    embedding_seconds: float,
-    head_seconds: float,
+    layer_seconds: Sequence[Busy],
+    embedding_seconds: Busy,
+    head_seconds: Busy,
     stages: int,
     chunks_per_stage: int,
 ) -> tuple[int, ...]:
@@ -52,16 +65,19 @@ def balance(
 
     Seconds are of one micro-batch, forward and backward. Chunks hold the model's layers in order.
 
-    >>> balance([1.0] * 8, 0.0, 0.3, stages=2, chunks_per_stage=2)
+    >>> balance([(1.0,)] * 8, (0.0,), (0.3,), stages=2, chunks_per_stage=2)
     (2, 2, 2, 2)
-    >>> balance([1.0] * 7, 0.0, 1.5, stages=2, chunks_per_stage=2)
+    >>> balance([(1.0,)] * 7, (0.0,), (1.5,), stages=2, chunks_per_stage=2)
     (2, 2, 2, 1)
+    >>> balance([(1.0, 4.0)] * 8, (0.0, 0.0), (3.0, 0.0), stages=2, chunks_per_stage=1)
+    (4, 4)
     """
     chunks = stages * chunks_per_stage
-    times = [max(1, round(seconds * 1e9)) for seconds in layer_seconds]
-    fixed = [0] * chunks
-    fixed[0] += round(embedding_seconds * 1e9)
-    fixed[-1] += round(head_seconds * 1e9)
+    embedding, head, *layers = map(_whole, (embedding_seconds, head_seconds, *layer_seconds))
+    times = [(max(1, kernels), *beside) for kernels, *beside in layers]
+    fixed = [(0,) * len(embedding)] * chunks
+    fixed[0] = embedding
+    fixed[-1] = _added(fixed[-1], head)
     job = _Job(tuple(times), tuple(fixed), stages)
     leading = _leading(times)
     if leading > MOST_LEADING:
@@ -141,28 +157,42 @@ def _raised(counts: Sequence[int], amount: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Time of each layer, time each chunk has anyway (ns), and how many stages chunks loop over."""
+    """Times of each layer, times each chunk has anyway, and how many stages chunks loop over."""
 
-    times: tuple[int, ...]
-    fixed: tuple[int, ...]
+    times: tuple[_Whole, ...]
+    fixed: tuple[_Whole, ...]
     stages: int
 
-    def chunk_times(self, counts: Sequence[int]) -> list[int]:
-        """Time of each chunk (ns)."""
-        clock = list(accumulate(self.times, initial=0))
+    def chunk_times(self, counts: Sequence[int]) -> list[_Whole]:
+        """Times of each chunk."""
+        clock = list(accumulate(self.times, _added, initial=(0,) * len(self.fixed[0])))
         return [
-            extra + clock[part.stop] - clock[part.start]
+            tuple(map(sub, _added(extra, clock[part.stop]), clock[part.start]))
             for part, extra in zip(split(counts), self.fixed, strict=True)
         ]
 
-    def stage_times(self, chunk_times: Sequence[int]) -> list[int]:
-        """Time of each stage (ns)."""
-        return [sum(chunk_times[stage :: self.stages]) for stage in range(self.stages)]
+    def stage_times(self, chunk_times: Sequence[_Whole]) -> list[_Whole]:
+        """Times of each stage."""
+        return [reduce(_added, chunk_times[stage :: self.stages]) for stage in range(self.stages)]
 
     def worth(self, counts: Sequence[int]) -> tuple[int, int, int, int]:
         """The objective of the module's list, smaller is better."""
         chunk_times = self.chunk_times(counts)
-        return (max(self.stage_times(chunk_times)), max(chunk_times), *_evenness(counts))
+        slowest = max(map(max, self.stage_times(chunk_times)))
+        return (slowest, max(map(max, chunk_times)), *_evenness(counts))
+
+
+def _whole(seconds: Busy) -> _Whole:
+    return tuple(round(one * 1e9) for one in seconds)
+
+
+def _added(some: _Whole, more: _Whole) -> _Whole:
+    return tuple(map(add, some, more))
+
+
+def _room(level: int, base: _Whole, layer: _Whole) -> int:
+    """How many such layers fit under a level beside what a place has anyway."""
+    return min((level - own) // each for own, each in zip(base, layer, strict=True) if each)
 
 
 def _evenness(counts: Sequence[int]) -> tuple[int, int]:
@@ -170,7 +200,7 @@ def _evenness(counts: Sequence[int]) -> tuple[int, int]:
     return squares, -sum(index * count for index, count in enumerate(counts))
 
 
-def _leading(times: Sequence[int]) -> int:
+def _leading(times: Sequence[_Whole]) -> int:
     """Layers before the run of equal layers that ends the model."""
     return next((i + 1 for i in reversed(range(len(times))) if times[i] != times[-1]), 0)
 
@@ -197,18 +227,26 @@ def _fill(job: _Job, placed: Sequence[int]) -> tuple[int, ...]:
     mates = [range(first + (stage - first) % stages, chunks, stages) for stage in range(stages)]
     amount = len(job.times) - leading
 
+    # Most places hold alike, so that few are counted.
+    stage_kinds = Counter(stage_base[stage] for stage in range(stages) if mates[stage])
+
     def on_stages(level: int) -> int:
-        return sum([(level - stage_base[s]) // layer for s in range(stages) if mates[s]])
+        return sum([n * _room(level, base, layer) for base, n in stage_kinds.items()])
 
     slowest_stage = _level(stage_base, layer, amount, on_stages)
-    of_stage = [(slowest_stage - time) // layer for time in stage_base]
+    of_stage = [_room(slowest_stage, base, layer) for base in stage_base]
+
+    kinds = Counter(
+        (of_stage[stage], tuple(sorted(chunk_base[chunk] for chunk in own)))
+        for stage, own in enumerate(mates)
+    )
 
     def on_chunks(level: int) -> int:
-        held = (sum([(level - chunk_base[c]) // layer for c in own]) for own in mates)
-        return sum(map(min, of_stage, held))
+        held = {kind: sum([_room(level, base, layer) for base in kind[1]]) for kind in kinds}
+        return sum(n * min(kind[0], held[kind]) for kind, n in kinds.items())
 
     slowest_chunk = _level(chunk_base, layer, amount, on_chunks)
-    of_chunk = [(slowest_chunk - time) // layer for time in chunk_base]
+    of_chunk = [_room(slowest_chunk, base, layer) for base in chunk_base]
     # Even first, late among equals: both in one number, since index < chunks.
     heap = [(count * chunks - c, c) for c, count in enumerate(base) if c >= first]
     heapify(heap)
@@ -223,16 +261,11 @@ def _fill(job: _Job, placed: Sequence[int]) -> tuple[int, ...]:
     return tuple(base)
 
 
-def _level(bases: Sequence[int], layer: int, amount: int, room: Callable[[int], int]) -> int:
+def _level(bases: Sequence[_Whole], layer: _Whole, amount: int, room: Callable[[int], int]) -> int:
     """The least time, of places that have these anyway, within which so many layers have room."""
-    longest = max(bases)
-    whole = bisect_left(range(amount), amount, key=lambda count: room(longest + count * layer))
-    if not whole:
-        return longest
-    below = longest + (whole - 1) * layer
-    # There is room for one layer more wherever the time passes one of these.
-    steps = sorted({layer - (longest - base) % layer for base in bases})
-    return below + steps[bisect_left(steps, amount, key=lambda step: room(below + step))]
+    longest = max(map(max, bases))
+    levels = range(longest, longest + amount * max(layer) + 1)
+    return levels[bisect_left(levels, amount, key=room)]
 
 
 def _descend(job: _Job) -> tuple[int, ...]:
@@ -241,10 +274,10 @@ def _descend(job: _Job) -> tuple[int, ...]:
     def worth(counts: Sequence[int]) -> tuple[list[int], list[int], tuple[int, int]]:
         chunk_times = job.chunk_times(counts)
         stage_times = job.stage_times(chunk_times)
-        slowest_first = sorted(stage_times, reverse=True), sorted(chunk_times, reverse=True)
-        return *slowest_first, _evenness(counts)
+        return _slowest_first(stage_times), _slowest_first(chunk_times), _evenness(counts)
 
-    mean = max(1, sum(job.times) // len(job.times))
+    kernels, *beside = (sum(part) // len(job.times) for part in zip(*job.times, strict=True))
+    mean = (max(1, kernels), *beside)
     counts = _fill(_Job((mean,) * len(job.times), job.fixed, job.stages), (0,))
     best = worth(counts)
     while True:
@@ -252,6 +285,10 @@ def _descend(job: _Job) -> tuple[int, ...]:
         if better[0] >= best:
             return counts
         best, counts = better
+
+
+def _slowest_first(times: Sequence[_Whole]) -> list[int]:
+    return sorted(map(max, times), reverse=True)
 
 
 def _moves(counts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -20,7 +20,7 @@ from reference.measure.host.functions import Narrow, narrow_run
 from reference.measure.host.labels import label, local_name
 from reference.model.transformer import Transformer
 from reference.trainer.settings import settings
-from twin.engine.host import HostCosts
+from twin.hardware.host_costs import HostCosts
 from twin.loading import load
 from twin.loading.files import shipped_folder
 from twin.planning.types import Plan

@@ -55,15 +55,16 @@ from numpy.typing import NDArray
 
 from twin.arch.ops import Layer
 from twin.engine.cost_model import CostModel, nanoseconds
-from twin.engine.host import HostCosts
 from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
-from twin.planning.compile import layer_seconds, layers_of
+from twin.hardware.host_costs import HostCosts
+from twin.planning.compile import layers_of
 from twin.planning.footprint import kept_bytes
+from twin.planning.layer_times import busy, host_costs
 from twin.planning.memory import states
 from twin.planning.mesh import lay_out, placements
-from twin.planning.stages import balance, split
+from twin.planning.stages import Busy, balance, split
 from twin.planning.types import Chunk, Memory, Plan
 from twin.planning.walk import enough_microbatches
 from twin.scenario import Scenario
@@ -149,7 +150,8 @@ def parts(model: ModelTimes, shape: tuple[int, int]) -> tuple[ModelPart, ...]:
     """The parts of a model over `shape`, stages and parts per stage, by the time of its layers, as
     a plan cuts it where no split is written."""
     blocks, tail = model.blocks, model.tail
-    own, behind = [layer.weight for layer in blocks], sum(layer.weight for layer in tail)
+    own = [layer.weight for layer in blocks]
+    behind = tuple(map(sum, zip(*(layer.weight for layer in tail), strict=True)))
     ranges = split(balance(own, model.stack[0].weight, behind, *shape))
     cut = [tuple(blocks[one.start : one.stop]) for one in ranges]
     cut[0] = (model.stack[0], *cut[0])
@@ -283,8 +285,8 @@ class LayerTimes:
     """Its place among the kinds of the model's layers."""
     layer: Layer
     passes: Mapping[Pass, Least]
-    weight: float
-    """Seconds by which layers are balanced over chunks (`twin.planning.compile.layer_seconds`)."""
+    weight: Busy
+    """Seconds by which layers are balanced over chunks."""
     kept: float
     """Bytes that wait for the backward pass of one micro-batch, on the device or the host."""
 
@@ -400,7 +402,7 @@ def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario)
         index=index,
         layer=layer,
         passes={kind: least(made, costs.alone) for kind, made in templates.items()},
-        weight=layer_seconds(layer, scenario),
+        weight=busy(layer, scenario, host_costs(scenario, costs.placements)),
         kept=kept_bytes(layer, memory),
     )
 

@@ -1,0 +1,60 @@
+"""The split of layers where something beside kernels keeps a rank busy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twin.engine import lower, simulate
+from twin.loading import load
+from twin.planning import plan
+
+SMALL = """\
+schema: 1
+name: small
+model: {name: m, layers: 8, hidden: 512, vocab: 32000,
+  attention: {kind: gqa, heads: 16, kv_heads: 4, head_dim: 64}, ffn: {kind: swiglu, width: 1536}}
+cluster: {node: a100-80gb-8gpu-8x200g, nodes: 1, fabric: rail-fat-tree-400g}
+parallel: {pipeline: 2, virtual: 2, schedule: {kind: interleaved_1f1b}}
+memory: {offload: [activations]}
+train: {tokens: 10B, global_batch: 32seq, sequence: 2048tok, optimizer: adamw}
+cost: {gpu_hour: 2USD}
+"""
+"""Narrow layers, which the host issues and PCIe carries more slowly than kernels run; the kernels
+of the head weigh as much as several of them."""
+EVEN = "parallel.layers=[2, 2, 2, 2]"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    return file
+
+
+def step_ns(file: Path, *overrides: str) -> int:
+    return simulate(lower(plan(load(file, overrides)))).step_ns
+
+
+@pytest.mark.parametrize("offload", ["[activations]", "[]"])
+def test_a_split_is_no_slower_than_the_even_one(small: Path, offload: str) -> None:
+    sets = [f"memory.offload={offload}"]
+    assert step_ns(small, *sets) <= step_ns(small, *sets, EVEN)
+
+
+def test_a_faster_gpu_never_lengthens_a_step(small: Path) -> None:
+    gpu = load(small).cluster.node.gpu
+    times = [
+        step_ns(small, f"cluster.node.gpu.memory_bandwidth={speed * gpu.memory_bandwidth}B/s")
+        for speed in (1, 1.25, 2, 4)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_sharding_and_links_leave_a_split_as_it_is(small: Path) -> None:
+    splits = {
+        tuple(len(chunk.layers) for chunk in plan(load(small, [one])).chunks)
+        for one in ("parallel.zero=1", "parallel.zero=3", "cluster.node.nic.bandwidth=1Gbps")
+    }
+    assert len(splits) == 1
