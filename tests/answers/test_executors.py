@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from concurrent.futures import Future
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +19,13 @@ from twin.answers.executors import (
     Executor,
     PoolChoice,
     _Queue,
+    _Ray,
     _results,
     check_cluster,
     play,
     play_batch,
 )
+from twin.answers.run_store import source_digest
 from twin.errors import UsageError
 
 LOCAL = PoolChoice(jobs=2)
@@ -145,3 +149,62 @@ def test_what_is_no_address_of_a_cluster_is_refused(url: str):
     with pytest.raises(UsageError) as caught:
         check_cluster(url)
     assert caught.value.problems[0].code == "TW401"
+
+
+class FakeRay(ModuleType):
+    """A Ray cluster whose nodes, by id, run code of these digests."""
+
+    def __init__(self, digests: dict[str, str]) -> None:
+        super().__init__("ray")
+        self.digests, self.ended = digests, False
+
+    def nodes(self) -> list[dict[str, Any]]:
+        played = {"Alive": True, "Resources": {"CPU": 2.0}}
+        dead, head = {"NodeID": "x", "Alive": False}, {"NodeID": "h", "Alive": True}
+        others = [{**dead, "Resources": {"CPU": 1.0}}, {**head, "Resources": {}}]
+        return [*({"NodeID": name, **played} for name in self.digests), *others]
+
+    def remote(self, *_: Any, **__: Any) -> Any:
+        def options(scheduling_strategy: str) -> Any:
+            return SimpleNamespace(remote=lambda: self.digests[scheduling_strategy])
+
+        return lambda _: SimpleNamespace(options=options)
+
+    def get(self, asked: list[str], timeout: float) -> list[str]:
+        assert timeout > 0
+        return asked
+
+    def init(self, **_: Any) -> None: ...
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay({})
+    pinned = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, **_: node)
+    modules: dict[str, Any] = {"ray": fake, "ray.util.scheduling_strategies": pinned}
+    monkeypatch.setattr("twin.answers.executors.import_module", modules.__getitem__)
+    monkeypatch.setattr("twin.answers.executors.find_spec", lambda _: True)
+    return fake
+
+
+def test_the_code_of_every_node_of_a_ray_cluster_is_compared(ray: FakeRay):
+    ray.digests |= {"a": source_digest(), "b": source_digest()}
+    _Ray("ray://head:1")
+    ray.digests["b"] = "other"
+    with pytest.raises(UsageError, match="other code"):
+        _Ray("ray://head:1")
+    assert ray.ended
+    ray.digests.clear()
+    with pytest.raises(UsageError, match="no workers"):
+        _Ray("ray://head:1")
+
+
+@pytest.mark.usefixtures("ray")
+def test_without_rays_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("twin.answers.executors.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="client") as refused:
+        _Ray("ray://head:1")
+    assert "twin[ray]" in str(refused.value)

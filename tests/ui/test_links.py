@@ -118,6 +118,7 @@ def test_a_text_is_packed():
         ({"v": ["1"], "plan": ["a;x=1;x=2"]}, "twice"),
         ({"v": ["1"], "plan": ["a;!text=eNrzSM3JyVco"]}, "cut"),
         ({"v": ["1"], "plan": ["a;!text=%%%"]}, "cut"),
+        ({"v": ["1"], "plan": ["a;!text=eNrz\u00e9"]}, "cut"),
         ({"v": ["1"], "plan": ["a%ff"]}, "names no scenario"),
         ({"v": ["1"], "plan": ["a", "a"]}, "same name"),
         ({"v": ["1"], "plan": ["a"], "open": ["1"]}, "plan 2 of 1"),

@@ -24,6 +24,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -409,6 +410,8 @@ class _Ray(_Cluster):
     def __init__(self, url: str) -> None:
         super().__init__("ray", url)
         ray = self._package
+        if find_spec("grpc") is None:
+            raise self._refusal("needs ray's client", "pip install 'twin[ray]'")
         try:
             ray.init(address=url, log_to_driver=False, logging_level="error")
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
@@ -417,14 +420,27 @@ class _Ray(_Cluster):
         # A task that kills its worker must not be tried on others: it is sent alone here.
         self._remote: Any = ray.remote(max_retries=0)(play_batch)
         try:
-            probe = ray.remote(worker_digest).remote()
-            self._require_same_code({ray.get(probe, timeout=_PATIENCE_SECONDS)})
+            self._require_same_code(self._digests())
         except Exception as error:
             self.close()
             if isinstance(error, UsageError):
                 raise
             last = str(error).strip().rpartition("\n")[2]
             raise self._refusal(f"does not play: {last}", "is twin on its workers?") from error
+
+    def _digests(self) -> set[str]:
+        """Of the code on every node that plays."""
+        ray = self._package
+        pinned = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        probe = ray.remote(num_cpus=0)(worker_digest)
+        asked = [
+            probe.options(scheduling_strategy=pinned(node["NodeID"], soft=False)).remote()
+            for node in ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU")
+        ]
+        if not asked:
+            raise self._refusal("has no workers", "start some with `ray start --address`")
+        return set(ray.get(asked, timeout=_PATIENCE_SECONDS))
 
     @property
     def places(self) -> int:

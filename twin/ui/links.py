@@ -12,7 +12,6 @@ scenario that the visitor brought: deflated, in URL-safe base 64.
 
 from __future__ import annotations
 
-import binascii
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
@@ -123,15 +122,16 @@ def _read(text: str) -> Draft:
 def _unpacked(packed: str) -> str | None:
     if not packed:
         return None
+    unpacker = zlib.decompressobj()
     try:
         data = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
-        unpacker = zlib.decompressobj()
         text = unpacker.decompress(data, _MOST_TEXT)
-        if not unpacker.eof:
-            raise BrokenLinkError("The scenario inside it is too long, or was cut.")
-        return text.decode()
-    except (binascii.Error, zlib.error, UnicodeDecodeError):
+        whole = text.decode() if unpacker.eof else None
+    except (ValueError, zlib.error):  # bad base64, and bytes that are no text, are ValueErrors
         raise BrokenLinkError("The scenario inside it was cut, or changed on the way.") from None
+    if whole is None:
+        raise BrokenLinkError("The scenario inside it is too long, or was cut.")
+    return whole
 
 
 def _number(query: Query, key: str) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Final
 
+from twin.answers.csv_text import to_csv
 from twin.answers.run_store import unwritable
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
@@ -107,8 +107,7 @@ def write_table(
     places = {one.name: display(one.path) for one in layouts}
     rows = [(one.name, places[one.name], f"{one.measured:.4g}") for one in outcomes]
     try:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([TABLE, *rows])
+        path.write_text(to_csv(TABLE, rows), encoding="utf-8", newline="")
     except OSError as error:
         raise unwritable(path, error) from None
 

@@ -8,7 +8,6 @@ digest of everything that answers follow from; where it differs from this twin's
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from twin.answers.csv_text import to_csv
 from twin.answers.run_store import SOURCE, digest_of, unwritable
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, STEP, Baseline
@@ -42,20 +42,17 @@ def write_table(file: Path, summary: Summary) -> None:
     """Write all answers as a table (CSV). Raises UsageError where that is impossible."""
     others = {name: {one.id: one for one in own} for name, own in summary.baselines.items()}
     left_out = {(one.id, one.metric): one.predicted for one in summary.left_out}
+    rows: list[list[Any]] = []
+    for one in summary.answers:
+        said: dict[str, Any] = one.to_json() | {"assumed": "; ".join(one.assumed)}
+        if one.interval is not None:
+            said |= {"low": one.interval[0], "high": one.interval[1]}
+        for name, own in others.items() if one.metric == "step_seconds" else ():
+            said[name] = own[one.id].predicted if one.id in own else None
+        said["left_out"] = left_out.get((one.id, one.metric))
+        rows.append([said.get(name, "") for name in _COLUMNS])
     try:
-        with file.open("w", encoding="utf-8", newline="") as text:
-            table: csv.DictWriter[str] = csv.DictWriter(
-                text, _COLUMNS, lineterminator="\n", extrasaction="ignore"
-            )
-            table.writeheader()
-            for one in summary.answers:
-                said: dict[str, Any] = one.to_json() | {"assumed": "; ".join(one.assumed)}
-                if one.interval is not None:
-                    said |= {"low": one.interval[0], "high": one.interval[1]}
-                for name, own in others.items() if one.metric == "step_seconds" else ():
-                    said[name] = own[one.id].predicted if one.id in own else None
-                said["left_out"] = left_out.get((one.id, one.metric))
-                table.writerow(said)
+        file.write_text(to_csv(_COLUMNS, rows), encoding="utf-8", newline="")
     except OSError as error:
         raise unwritable(file, error, "--table") from None
 

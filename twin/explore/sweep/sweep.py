@@ -3,8 +3,6 @@ on the frontier of days against cost."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any, Final, cast
 import numpy as np
 from pydantic import ValidationError
 
+from twin.answers.csv_text import to_csv
 from twin.answers.executors import Died, PoolChoice, play
 from twin.answers.nearest import written
 from twin.answers.parquet import Column, to_parquet
@@ -390,11 +389,7 @@ def _json(sweep: Sweep) -> bytes:
 
 def _csv(sweep: Sweep) -> bytes:
     columns = table(sweep)
-    sink = io.StringIO()
-    rows = csv.writer(sink, lineterminator="\n")
-    rows.writerow(columns)
-    rows.writerows(zip(*columns.values(), strict=True))
-    return sink.getvalue().encode()
+    return to_csv(columns, zip(*columns.values(), strict=True)).encode()
 
 
 def _parquet(sweep: Sweep) -> bytes:

@@ -5,14 +5,13 @@ Both begin with comments (`#`) that say where they came from: `pandas.read_csv(p
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from twin.answers import Run
+from twin.answers.csv_text import to_csv
 from twin.interop.export.base import UNITS, Stamp, Texts, about, span_columns
 from twin.reports import KPIS, Report
 from twin.reports.breakdown import in_seconds
@@ -58,9 +57,5 @@ def _figures(report: Report) -> dict[str, Any]:
 
 
 def _text(comments: Sequence[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    out = io.StringIO(newline="")
-    out.writelines(f"{' '.join(line.split())}\n" for line in comments)
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return out.getvalue().encode()
+    told = "".join(f"{' '.join(line.split())}\n" for line in comments)
+    return f"{told}{to_csv(header, rows)}".encode()

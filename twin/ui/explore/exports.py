@@ -9,8 +9,6 @@ Studies of a training step: memory levers, and expert parallelism that stays hid
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +18,7 @@ from typing import Any, Final, cast
 import numpy as np
 import streamlit as st
 
+from twin.answers.csv_text import to_csv
 from twin.answers.nearest import written
 from twin.answers.parquet import Column, to_parquet
 from twin.explore.study.hidden import hidden_degrees, memory_levers
@@ -60,11 +59,7 @@ def columns(found: SearchResult) -> Columns:
 
 def as_csv(table: Columns) -> bytes:
     """The table as text with commas, an empty cell where there is no value."""
-    sink = io.StringIO()
-    rows = csv.writer(sink, lineterminator="\n")
-    rows.writerow(table)
-    rows.writerows(zip(*table.values(), strict=True))
-    return sink.getvalue().encode()
+    return to_csv(table, zip(*table.values(), strict=True)).encode()
 
 
 def as_parquet(table: Columns, about: Mapping[str, str]) -> bytes:

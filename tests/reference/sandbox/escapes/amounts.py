@@ -159,7 +159,14 @@ time.sleep(2.5)
     ),
     "folders_in_folders": (
         "sized_scratch",
-        "try:\n    while True:\n        os.mkdir('d')\n        os.chdir('d')\nexcept OSError: pass",
+        """
+try:
+    for _ in range(3000):
+        os.mkdir("d")
+        os.chdir("d")
+except OSError:
+    pass
+""",
         ANY,
     ),
     "files_that_are_deleted_but_open": (
