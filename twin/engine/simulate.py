@@ -13,7 +13,7 @@ import numpy as np
 from twin.engine.breakdown import beginnings, critical_path, pieces, steady_span, sums
 from twin.engine.events import Played, Progress, play
 from twin.engine.graph import Graph, unroll
-from twin.engine.longest_path import longest_path
+from twin.engine.longest_path import copies_meet, longest_path
 from twin.engine.program import Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
@@ -28,10 +28,13 @@ def simulate(
 ) -> Trace:
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
-    `fast` takes the longest path instead, where every transfer has its links to itself."""
+    `fast` takes the longest path instead, where every transfer has its links to itself; where
+    copies wait for one another in host memory, which that leaves out, it is the event engine."""
     with _keeping_all():
         if fidelity == "fast":
-            return longest_path(program, extrapolate=extrapolate)
+            walked = longest_path(program, extrapolate=extrapolate)
+            if not copies_meet(walked):
+                return walked
         return _by_events(program, progress, extrapolate)
 
 
