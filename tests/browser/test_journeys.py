@@ -139,7 +139,7 @@ def test_a_file_that_is_no_text_is_refused_and_another_one_opens(visitor, addres
 def test_no_key_figure_is_cut_off_in_a_narrow_window(visitor, address):
     page = visitor("light", 900, 900)
     open_link(page, f"{address}/result?v=1&plan={FULL};cluster.nodes=16")
-    page.get_by_test_id("stMetric").nth(11).wait_for()  # four in the bar, eight on the page
+    page.get_by_test_id("stMetric").nth(7).wait_for()  # four in the bar, four on the page
     settle(page)
     assert page.evaluate(CUT_OFF) == []
 

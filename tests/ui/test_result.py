@@ -23,7 +23,7 @@ ROLLOUTS = "kimi-k2-rollout-256xh800;rl.rollout.requests=64"
 ITERATION = "kimi-k2-rl-256xh800;rl.rollout.requests=64"
 PHASES = "kimi-k2-whole-run-256xh800"
 KINDS = {
-    STEP: ("Step time", 1, "step"),
+    STEP: ("Run time, no failures", 1, "step"),
     UPDATE: ("Update time", 3, "weight update"),
     ROLLOUTS: ("Rollouts of an iteration", 2, "rollouts"),
     ITERATION: ("Iteration", 2, "iteration"),

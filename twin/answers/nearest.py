@@ -161,8 +161,10 @@ def _choices(scenario: Scenario) -> dict[str, list[Any]]:
     ranks = cluster.gpus
     blamed = {problem.path for problem in problems(scenario)}
     enough = -(-model.layers // parallel.pipeline)
+    parts = [*RECOMPUTED] if model.moe else [one for one in RECOMPUTED if one != "moe_down"]
+    parts = parts if model.attention.kind == "mla" else [one for one in parts if one != "mla_up"]
     choices: dict[str, list[Any]] = {
-        "memory.recompute": [["full"], [*RECOMPUTED], *([policy] for policy in RECOMPUTED)],
+        "memory.recompute": [["full"], parts, *([part] for part in parts)],
         "memory.offload": [["activations"], ["optimizer"], ["activations", "optimizer"]],
         "parallel.expert": _divisors(model.moe.experts if model.moe else 1, ranks),
         "parallel.pipeline": _divisors(ranks, model.layers),

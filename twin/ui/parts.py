@@ -43,13 +43,20 @@ _SHORT: Final = data_table(__name__, "_SHORT")
 
 
 def say_verdict(words: str, report: Head) -> None:
-    """A verdict, green where the plan fits, orange where that may turn out otherwise."""
+    """A verdict: whether the plan fits, green where it does, orange where that may turn out
+    otherwise; the rest below."""
+    told = 1 + report.may_differ
+    parts = words.split(". ", told)
+    rest = parts.pop() if len(parts) > told else ""
+    first = ". ".join(parts) + ("." if rest else "")
     if report.may_differ:
-        st.warning(words, icon=":material/help:")
+        st.warning(first, icon=":material/help:")
     elif report.fits:
-        st.success(words, icon=":material/check_circle:")
+        st.success(first, icon=":material/check_circle:")
     else:
-        st.error(words, icon=":material/block:")
+        st.error(first, icon=":material/block:")
+    if rest:
+        st.markdown(rest)
 
 
 def metrics(shown: OpenPlan, keys: Sequence[str], width: int | Literal["content"]) -> None:

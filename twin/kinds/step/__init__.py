@@ -29,10 +29,10 @@ class Step(Kind):
     kpis = KPIS
     headline = ("step_seconds", "days", "cost_usd", "mfu")
     shown_kpis = (
-        "step_seconds",
-        "mfu",
         "days",
         "cost_usd",
+        "step_seconds",
+        "mfu",
         "tokens_per_second",
         "bubble_fraction",
         "exposed_communication_seconds",

@@ -17,6 +17,7 @@ from twin.explore.search.candidates import Decision, contest, fixed_contest
 from twin.explore.search.decision import decision
 from twin.explore.search.decision_page import Decision as PlanDecision
 from twin.explore.search.judge import words
+from twin.explore.search.kept import keep
 from twin.explore.search.new_plan import PlanQuestion, answered, understood
 from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import Progress, Recommendation, SearchRequest
@@ -92,7 +93,9 @@ def new_plan(asked: PlanQuestion, dated: str, note: Note) -> PlanDecision | Fail
     def found() -> PlanDecision:
         request = understood(asked)
         found = answered(request, ALONE, _search_progress(note))
-        return decision(found, request.words, asked.command, dated)
+        made = decision(found, request.words, asked.command, dated)
+        keep(asked, made)
+        return made
 
     return guarded(found)
 

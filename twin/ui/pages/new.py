@@ -7,11 +7,12 @@ import json
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from twin.explore.search.decision_page import Decision
+from twin.explore.search.kept import kept
 from twin.explore.search.new_plan import PlanQuestion, PlanRequest, first_answer
 from twin.ui import session
 from twin.ui.answers import Failure
@@ -19,7 +20,7 @@ from twin.ui.background import Pending
 from twin.ui.decided import show_decision
 from twin.ui.examples import doors
 from twin.ui.explore import work
-from twin.ui.explore.questions import explored, known, stop
+from twin.ui.explore.questions import explored, stop
 from twin.ui.place import say_failure, small
 from twin.ui.question import first_typed, form, keep_price, problems_of, question, request
 
@@ -44,7 +45,7 @@ def page() -> None:
         typed |= first_typed(example)
     asked = question(typed)
     found = request(asked) if isinstance(asked, PlanQuestion) else asked
-    left, right = st.columns([2, 3], gap="large")
+    left, right = _columns(isinstance(asked, PlanQuestion) and (asked == example or kept(asked)))
     with left:
         st.header("Your question")
         form(typed, problems_of(found))
@@ -54,6 +55,16 @@ def page() -> None:
         else:
             st.header("Answer")
             st.info("Mend the fields that are marked first.", icon=":material/edit:")
+
+
+def _columns(answered: object) -> tuple[Any, Any]:
+    """The places of the question and of the answer. Who follows a link to a decision, perhaps on a
+    phone, sees the decision first."""
+    if answered and session.asked_by_link("model") and _ASKED not in st.session_state:
+        right, left = st.columns([3, 2], gap="large")
+    else:
+        left, right = st.columns([2, 3], gap="large")
+    return left, right
 
 
 @cache
@@ -67,9 +78,10 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
     """The decision where there is one; else what can be said at once, and the search."""
     wanted = _wanted(asked)
     pending = None if wanted is None else explored(work.new_plan, wanted, wanted)
-    made = pending and pending.within(0.05)
+    made = (pending and pending.within(0.05)) or (kept(asked) if stored is None else None)
     if isinstance(made, Decision):
         st.header("Answer")
+        small(f"Answered on {made.stamp}. The address of this page opens it again in this app.")
         show_decision(made, asked)
         return
     if stored is not None and pending is None:
@@ -102,13 +114,9 @@ def _ask(asked: PlanQuestion) -> None:
 
 
 def _wanted(asked: PlanQuestion) -> tuple[PlanQuestion, str] | None:
-    """The search for this question, if this session asked for it or its answer is kept."""
+    """The search for this question, if this session asked for it."""
     wanted: tuple[PlanQuestion, str] | None = st.session_state.get(_ASKED)
-    if wanted is not None and wanted[0] == asked:
-        return wanted
-    today = (asked, datetime.now(UTC).date().isoformat())
-    kept = known(work.new_plan, today)
-    return today if kept is not None and kept.future.done() else None
+    return wanted if wanted is not None and wanted[0] == asked else None
 
 
 @st.fragment(run_every=_POLL)

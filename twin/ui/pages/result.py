@@ -26,8 +26,10 @@ from twin.ui.place import (
 from twin.ui.session import section
 from twin.ui.suggestions import suggestions
 
-_CARD: Final = 173
+_CARD: Final = 168
 """Pixels of a key figure: two side by side on a phone."""
+_FIRST: Final = 4
+"""Key figures that are shown at once."""
 _SUMMARY: Final = "Summary"
 _STEP: Final = "Training step"
 _COST: Final = "Cost"
@@ -89,11 +91,15 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     say_verdict(first, run.report)
     for words in rest:
         st.markdown(words)
-    metrics(shown, run.kind.deciding(run.report), _CARD)
+    keys = run.kind.deciding(run.report)
+    metrics(shown, keys[:_FIRST], _CARD)
     is_step = "explain" not in run.kind.refusals and run.kind.scope(run.scenario) is None
     if not run.report.fits and is_step:
         suggestions(shown)
     show_views(sections(run.kind.figures(run)).get(_SUMMARY, []), shown.plan.name)
+    if keys[_FIRST:]:
+        with st.expander("More key figures", icon=":material/speed:"):
+            metrics(shown, keys[_FIRST:], _CARD)
     if is_step:
         derivation(shown, run)
     if is_step or shown.asked.step_only:
