@@ -91,7 +91,7 @@ def test_a_link_carries_the_question_and_the_search_ends_in_a_plan_that_opens(op
     assert "per GPU" in words(app)
     friend = opened(page="new", **{**SMALL, "stack": "megatron-core"})
     assert friend.success[0].value == app.success[0].value, "the link opens the kept decision"
-    assert [one.value for one in friend.header][0] == "Answer", "before the question"
+    assert friend.header[0].value == "Answer", "before the question"
     next(one for one in app.button if one.label == "Open the plan").click()
     checked(app.run())
     assert "qwen3-4b on H800, 16 GPUs" in app.sidebar.selectbox[0].options
