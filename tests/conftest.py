@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,6 +37,24 @@ def root() -> Path:
 def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test reads what a person told the twin, or tells it anything."""
     os.environ["TWIN_CONFIG"] = str(tmp_path_factory.mktemp("settings"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _documents_as_told() -> Generator[None]:
+    """Every JSON document that a verb writes has the form that its schema tells."""
+    from tests.documents import seen  # noqa: PLC0415  the check is imported where it is used
+    from twin.cli.output import Output  # noqa: PLC0415
+
+    write = Output.document
+
+    def document(self: Output, told: Mapping[str, Any]) -> None:
+        write(self, told)
+        if self.json and self.verb:
+            seen(self.verb, told)
+
+    Output.document = document
+    yield
+    Output.document = write
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Command
 from tests.explore.search.conftest import SMALL
@@ -32,6 +35,17 @@ def test_a_goal_of_nothing_and_a_budget_without_a_price_are_refused(twin_command
     assert done.code == 2
     assert "TW053" in done.err
     assert "TW430" in twin_command(*dense, "--axis", "parallel.tensor=0").err
+
+
+def test_a_price_is_said_once_and_remembered(
+    twin_command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TWIN_CONFIG", str(tmp_path / "settings"))
+    asked = ("recommend", "gpt-175b-64xa100-full", "--budget", "1MUSD", "--axis")
+    wrong = (*asked, "parallel.tensor=0")  # refused at once, but after the price
+    assert "TW053" in twin_command(*wrong).err
+    assert "said before" not in twin_command(*wrong, "--set", "cost.gpu_hour=3USD").err
+    assert "3USD per GPU-hour, as said before" in twin_command(*wrong).err
 
 
 def test_the_option_and_the_search_play_as_many_layouts_by_default() -> None:

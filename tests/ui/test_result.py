@@ -21,7 +21,7 @@ STEP = "gpt-175b-64xa100-full"
 UPDATE = "kimi-k2-weight-update-16xh20"
 ROLLOUTS = "kimi-k2-rollout-256xh800;rl.rollout.requests=64"
 ITERATION = "kimi-k2-rl-256xh800;rl.rollout.requests=64"
-PHASES = "kimi-k2-whole-run-256xh800"
+PHASES = f"{STEP};phases=[{{name: first, steps: 5}}, {{name: rest, until: 300B}}]"
 KINDS = {
     STEP: ("Run time, no failures", 1, "step"),
     UPDATE: ("Update time", 3, "weight update"),

@@ -6,8 +6,12 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from twin.answers.run_store import write_file
+
+PRICE: Final = "price"
+"""Of a GPU-hour."""
 
 
 def remembered(name: str) -> str:

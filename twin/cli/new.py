@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
-from twin.answers.remembered import remember, remembered
+from twin.answers.remembered import PRICE, remember, remembered
 from twin.cli import search_tables as say
 from twin.cli.answer import search_progress
 from twin.cli.output import Output, require_writable, write_text
@@ -24,9 +23,6 @@ from twin.explore.search.new_plan import (
     understood,
 )
 from twin.interop.importing.hf_config import read_hf_config
-
-PRICE: Final = "price"
-"""What is remembered."""
 
 
 def new(  # noqa: PLR0913  one parameter per option of the command line

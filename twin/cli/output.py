@@ -33,6 +33,8 @@ class Output:
 
     json: bool
     quiet: bool
+    verb: str = ""
+    """Whose answer it is: the name of its schema in `documents`."""
 
     def sentence(self, text: str) -> None:
         """The answer in words, on stdout, unless the answer is JSON."""

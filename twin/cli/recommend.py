@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 import typer
 
 from twin.answers.nearest import written
+from twin.answers.remembered import PRICE, remember, remembered
 from twin.cli import search_tables as say
 from twin.cli.answer import say_scope, search_progress, sweep_progress, training
 from twin.cli.output import (
@@ -35,6 +36,7 @@ from twin.scenario import Scenario
 
 ANY: Final = "any"
 """Of `--stack`: layouts that no software may run are tried, too."""
+_PRICED: Final = "cost.gpu_hour="
 
 
 def recommend(  # noqa: PLR0913  one parameter per option of the command line
@@ -71,6 +73,13 @@ def recommend(  # noqa: PLR0913  one parameter per option of the command line
     pool = pool_choice(jobs, cluster)
     chosen = [f"software={stack}"] if stack and stack != ANY else []
     loaded = training(load_any(scenario, [*sets, *chosen]), "recommend")
+    if loaded.cost is None and (price := remembered(PRICE)):
+        output.message(f"{price} per GPU-hour, as said before; `--set {_PRICED}` changes it.")
+        chosen.append(f"{_PRICED}{price}")
+        loaded = training(load_any(scenario, [*sets, *chosen]), "recommend")
+    for one in sets:
+        if one.startswith(_PRICED):
+            remember(PRICE, one.removeprefix(_PRICED))
     say_scope(loaded)
     nodes = nodes_of(loaded, gpus) if gpus else (loaded.cluster.nodes,)
     if goal.usd is not None and loaded.cost is None:

@@ -3,8 +3,13 @@ value came from."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Literal
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import typer
 
 from twin.cli.output import Output, dumps
 from twin.loading import load_any, rows, scenario_hash
@@ -14,13 +19,24 @@ from twin.loading.schema import reference_page, scenario_schema
 
 VERSION = 1
 """Version of the JSON documents."""
+ANSWERS: Final = Path(__file__).with_name("documents")
+"""The folder of schemas of answers, a file per verb."""
 
 
 def schema(
-    *, scenario: str | None, form: Literal["json-schema", "markdown"], output: Output
+    *,
+    scenario: str | None,
+    form: Literal["json-schema", "markdown"],
+    answer: str | None,
+    output: Output,
 ) -> int | None:
-    """What a scenario file may hold."""
+    """What a scenario file may hold, or an answer holds."""
 
+    if answer is not None:
+        found = _of_answer(answer)
+        output.document({"version": VERSION, "schema": found})
+        output.sentence(dumps(found).rstrip())
+        return
     # Where the catalogs of a scenario are: beside it, and beside what it extends.
     document = scenario_schema(read_family(find_scenario(scenario)).folders if scenario else ())
     is_page = form == "markdown"
@@ -30,6 +46,16 @@ def schema(
         output.document({"version": VERSION, "schema": document})
     else:
         sys.stdout.write(reference_page(document) if is_page else dumps(document))
+
+
+def _of_answer(verb: str) -> dict[str, Any]:
+    """The schema of a verb's JSON answers, with its version."""
+    known = sorted(file.stem for file in ANSWERS.glob("*.json"))
+    if verb not in known:
+        near = get_close_matches(verb, known, 1)
+        fix = f"did you mean `{near[0]}`?" if near else f"verbs with answers: {', '.join(known)}"
+        raise typer.BadParameter(f"`{verb}` has no JSON answer; {fix}", param_hint="--answer")
+    return json.loads((ANSWERS / f"{verb}.json").read_text(encoding="utf-8"))
 
 
 def resolve(*, scenario: str, sets: list[str], output: Output) -> int | None:

@@ -15,13 +15,13 @@ from twin.cli.answer import sweep_progress
 from twin.cli.output import DOES_NOT_FIT, Output
 from twin.errors import FieldError, Origin, Problem, UsageError
 from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
-from twin.explore.sweep.points import points_folder
+from twin.explore.sweep.points import PointOutcome, points_folder
 from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow, check_output, refuse_size, write
 from twin.explore.sweep.sweep import sweep as answered
 from twin.kinds.base import kind_of
 from twin.loading import load_any
 from twin.loading.files import table
-from twin.reports.table import Table, gibibytes, headed, show
+from twin.reports.table import Table, gibibytes, headed, ranged
 from twin.scenario import Scenario
 from twin.spec.kpis import Kpi
 from twin.spec.sweep import check_figure
@@ -180,10 +180,14 @@ def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked:
 
     outcome = row.outcome
     values = [written(row.values[path]) if path in row.values else "" for path in fields]
-    figures = [show(outcome.kpis.get(kpi.key), kpi.unit) if outcome.kpis else "" for kpi in kpis]
+    figures = [_figure(outcome, kpi) if outcome.kpis else "" for kpi in kpis]
     room = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
     reason = f"{outcome.code} {outcome.reason}".strip()
     return ["*" if marked else "", *values, _STATUS[outcome.status], *figures, room, reason]
+
+
+def _figure(outcome: PointOutcome, kpi: Kpi) -> str:
+    return ranged(outcome.kpis.get(kpi.key), outcome.intervals.get(kpi.key), kpi.unit)
 
 
 def _places(found: Sweep) -> list[int]:
@@ -224,5 +228,5 @@ def _named(found: Sweep, place: int) -> str:
     row = found.rows[place]
     words = " ".join(f"--set {path}={written(value)}" for path, value in row.values.items())
     kpis = [kpi for kpi in found.kpis if kpi.key in found.frontier_by]
-    figures = [show(row.outcome.kpis[kpi.key], kpi.unit) for kpi in kpis]
+    figures = [_figure(row.outcome, kpi) for kpi in kpis]
     return f"{words}: {', '.join(figures)}"

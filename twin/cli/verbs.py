@@ -51,7 +51,7 @@ def _callback(name: str) -> Callable[..., None]:
     verb = verbs()[name]
 
     def callback(**values: Any) -> None:
-        output = Output(values.pop("as_json"), values.pop("quiet"))
+        output = Output(values.pop("as_json"), values.pop("quiet"), name.partition(" ")[0])
         module, _, function = verb["call"].partition(":")
         answer = getattr(import_module(f"{__package__}.{module}"), function)
         told = {key: _plain(value, verb["parameters"][key]) for key, value in values.items()}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import streamlit as st
 
-from twin.answers.remembered import remember, remembered
+from twin.answers.remembered import PRICE, remember, remembered
 from twin.arch.count import parameters
 from twin.errors import Problem, render
 from twin.explore.search.new_plan import PlanQuestion, PlanRequest, known_gpus, understood
@@ -42,7 +42,6 @@ _SOURCES: Final = ("Catalog model", "My config.json")
 _NUMBER: Final = re.compile(r"\d[\d_]*(\.\d+)?[kKMGT]?")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+")
 _ASKED: Final = tuple(one.name for one in fields(PlanQuestion))
-_PRICE: Final = "price"
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -53,7 +52,7 @@ def first_typed(example: PlanQuestion) -> dict[str, str]:
     if said:
         return said
     typed = {key: str(getattr(example, key)) for key in _ASKED}
-    typed |= {_PRICE: price} if (price := remembered(_PRICE)) else {}
+    typed |= {PRICE: price} if (price := remembered(PRICE)) else {}
     return {key: text.removesuffix(UNITS.get(key, "")) for key, text in typed.items()}
 
 
@@ -97,7 +96,7 @@ def _with_unit(key: str, text: str) -> str:
 def keep_price(asked: PlanQuestion) -> None:
     """Remember the price on the planner's own machine; visitors of a shared app share none."""
     if asked.price and st.get_option("server.address") in _LOCAL:
-        remember(_PRICE, asked.price)
+        remember(PRICE, asked.price)
 
 
 def form(typed: dict[str, str], problems: tuple[Problem, ...]) -> None:
@@ -105,7 +104,7 @@ def form(typed: dict[str, str], problems: tuple[Problem, ...]) -> None:
     wrong = {one.path: one for one in problems}
     _model(typed, wrong)
     _choice("gpu", known_gpus(), typed, wrong)
-    for pair in (("tokens", "target"), ("gpus", "budget"), (_PRICE,)):
+    for pair in (("tokens", "target"), ("gpus", "budget"), (PRICE,)):
         for place, key in zip(st.columns(2), pair, strict=False):
             with place:
                 _text(key, typed, wrong)

@@ -81,6 +81,21 @@ def test_the_document_holds_every_combination_with_its_answer(sweep: Sweep):
         assert bool(one["reason"]) == (one["status"] != "fits")
 
 
+def test_a_point_by_events_has_the_interval_of_its_run_also_where_nobody_named_the_software(
+    sweep: Sweep, tmp_path: Path
+):
+    asked = ("--grid", "cluster.nodes=2", "--fidelity", "events", "--json")
+    named = sweep(*asked).document["points"][0]
+    text = (tmp_path / "small.yaml").read_text()
+    (tmp_path / "small.yaml").write_text(text.replace("software: null\n", ""))
+    unnamed = sweep(*asked).document["points"][0]
+    for point, sets in ((named, ["software=null"]), (unnamed, [])):
+        plan = twin.plan(load("small.yaml", ["cluster.nodes=2", *sets]))
+        report = twin.report(plan, twin.simulate(twin.lower(plan)))
+        told = {key: None if one is None else list(one) for key, one in report.intervals.items()}
+        assert point["intervals"] == told
+
+
 def test_each_point_says_what_a_run_of_the_same_overrides_says(sweep: Sweep):
     for point in sweep(*GRID, "--json", "--fidelity", "events").document["points"]:
         if point["status"] == "impossible":

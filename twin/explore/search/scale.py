@@ -100,7 +100,10 @@ def scale(
 ) -> Scaling:
     """A scenario's own layout on clusters of these sizes."""
     base = document(scenario)
-    points = [SweepPoint(base, {"cluster.nodes": nodes}, sizes.fidelity) for nodes in sizes.nodes]
+    assumed = scenario.software_assumed
+    points = [
+        SweepPoint(base, {"cluster.nodes": nodes}, sizes.fidelity, assumed) for nodes in sizes.nodes
+    ]
     found: dict[int, PointOutcome] = dict(
         answer_points(points, pool=pool, folder=folder, progress=progress)
     )

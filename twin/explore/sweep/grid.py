@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from typing import Any, Final
 
-from twin.answers.nearest import Document, document
+from twin.answers.nearest import document
 from twin.errors import FieldError, Origin, Problem, ScenarioError, UsageError
 from twin.explore.sweep.points import PointFidelity, PointOutcome, SweepPoint, impossible
 from twin.loading import load_any
@@ -73,8 +73,8 @@ class PointMaker:
 
     source: ScenarioSource
     fidelity: PointFidelity = "fast"
-    _bases: dict[str, Document | PointOutcome] = field(
-        default_factory=dict[str, Document | PointOutcome]
+    _bases: dict[str, SweepPoint | PointOutcome] = field(
+        default_factory=dict[str, SweepPoint | PointOutcome]
     )
 
     def point(self, values: Values) -> SweepPoint | PointOutcome:
@@ -86,18 +86,17 @@ class PointMaker:
         base = self._bases[name]
         if isinstance(base, PointOutcome):
             # What is wrong with these values alone may be right with the plain ones.
-            other = self._base(values) if len(values) > len(whole) else base
-            return (
-                other if isinstance(other, PointOutcome) else SweepPoint(other, {}, self.fidelity)
-            )
+            return self._base(values) if len(values) > len(whole) else base
         plain = {path: value for path, value in values.items() if path not in whole}
-        return SweepPoint(base, plain, self.fidelity)
+        return replace(base, overrides=plain)
 
-    def _base(self, values: Values) -> Document | PointOutcome:
+    def _base(self, values: Values) -> SweepPoint | PointOutcome:
         try:
-            return document(self.source.load(values), step=self.fidelity != "whole")
+            loaded = self.source.load(values)
         except ScenarioError as error:
             return impossible(error.problems[0], self.fidelity)
+        plain = document(loaded, step=self.fidelity != "whole")
+        return SweepPoint(plain, {}, self.fidelity, loaded.software_assumed)
 
 
 def wrong_values(source: ScenarioSource, grid: Grid) -> dict[tuple[str, ...], Problem]:

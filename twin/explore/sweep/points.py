@@ -119,6 +119,16 @@ class SweepPoint:
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
     fidelity: PointFidelity = "fast"
+    assumed: bool = False
+    """Whether nobody named the software of the base."""
+
+    def told(self, outcome: PointOutcome) -> PointOutcome:
+        """The outcome with the intervals that this point asks for: wider where its software is
+        assumed."""
+        named = any(path.split(".")[0] == "software" for path in self.overrides)
+        if not self.assumed or named or not outcome.unnamed:
+            return outcome
+        return replace(outcome, intervals=outcome.unnamed)
 
     def scenario(self) -> Any:
         """The scenario. Raises pydantic's `ValidationError` where a section does not allow it."""

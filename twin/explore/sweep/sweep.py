@@ -108,14 +108,18 @@ def answer_points(
         found = course.at_once(place, point)
         if found is not None:
             counts = _counted(counts, found)
-            yield place, found
+            yield place, _told(point, found)
     if progress is not None:
         progress(counts)
     for place, outcome in _played(points, course, pool):
         counts = _counted(counts, outcome)
         if progress is not None:
             progress(counts)
-        yield place, outcome
+        yield place, _told(points[place], outcome)
+
+
+def _told(point: SweepPoint | PointOutcome, outcome: PointOutcome) -> PointOutcome:
+    return point.told(outcome) if isinstance(point, SweepPoint) else outcome
 
 
 def _played(
@@ -161,6 +165,7 @@ _KEPT: Final = (
     "hint",
     "hash",
     "kpis",
+    "intervals",
     "step_ns",
     "headroom_bytes",
     "peak_stage",

@@ -15,7 +15,7 @@ from twin.figures.cost import SweepMark, one_field, two_fields
 from twin.figures.plotly import Picture
 from twin.kinds.base import Kind, kind_of
 from twin.reports import resolved
-from twin.reports.table import ranged, show
+from twin.reports.table import ranged
 from twin.spec.kpis import Kpi
 from twin.ui.editor import at
 from twin.ui.explore import work
@@ -226,7 +226,7 @@ def _answered(row: SweepRow, fields: tuple[str, ...], kpi: Kpi) -> SweepMark:
     return SweepMark(
         values,
         figure,
-        show(figure, kpi.unit) if figure is not None else "",
+        ranged(figure, outcome.intervals.get(kpi.key), kpi.unit) if figure is not None else "",
         outcome.status == "fits",
         f"{outcome.code} {outcome.reason}".strip(),
         _name(row),

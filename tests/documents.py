@@ -1,0 +1,136 @@
+"""The JSON documents of the verbs against their schemas in `twin/cli/documents`, and how those are
+made: `python -m tests.documents` runs the tests of the verbs, and infers a schema from what every
+verb wrote (genson). A schema that changes needs a new `version` where a reader would notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+
+FOLDER: Final = Path(__file__).parents[1] / "twin" / "cli" / "documents"
+RECORD: Final = "TWIN_RECORD_DOCUMENTS"
+"""The variable that names a folder for every document, and switches their check off."""
+_TESTS: Final = (
+    "answers",
+    "cli",
+    "evidence",
+    "explore",
+    "interop",
+    "kinds",
+    "reports",
+    "ui/test_command.py",
+)
+"""Where tests run verbs in this process."""
+_ELSEWHERE: Final = {
+    "scenario": "a whole scenario, or its name: `twin schema`",
+    "schema": "a JSON Schema",
+    "report": "as `twin run --json` prints it",
+    "reports": "each as `twin run --json` prints it",
+    "numbers": "every number of a part of the catalog, with its source",
+    "values": "a part of the catalog: `twin schema`",
+}
+"""Sections that have a schema of their own, by key."""
+_FORMS: Final = ("kind", "format", "topic")
+"""Keys that say which of several forms a document has."""
+
+
+@cache
+def validator(verb: str) -> Draft202012Validator:
+    """The check of one verb's documents."""
+    text = (FOLDER / f"{verb}.json").read_text(encoding="utf-8")
+    return Draft202012Validator(json.loads(text))
+
+
+def seen(verb: str, document: Mapping[str, Any]) -> None:
+    """Check a document, as it is written; where documents are recorded, keep it."""
+    text = json.dumps(document)
+    if folder := os.environ.get(RECORD):
+        Path(folder, f"{verb}-{sha256(text.encode()).hexdigest()[:16]}.json").write_text(text)
+        return
+    validator(verb).validate(json.loads(text))
+
+
+def schema(verb: str, documents: list[Any]) -> dict[str, Any]:
+    """The schema of all documents of a verb: one form per kind where there are several."""
+    from genson import SchemaBuilder  # noqa: PLC0415  only schemas are made with it
+
+    forms: dict[str, Any] = defaultdict(SchemaBuilder)
+    versions = {document["version"] for document in documents}
+    for document in documents:
+        name = next((str(document[key]) for key in _FORMS if key in document), "")
+        forms[name].add_object(document)
+    made = [_form(name, one.to_schema()) for name, one in sorted(forms.items())]
+    whole = made[0] if len(made) == 1 else {"anyOf": made, "properties": {}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"The answer of `twin {verb} --json`",
+        **whole,
+        "properties": whole["properties"] | {"version": {"enum": sorted(versions)}},
+    }
+
+
+def _form(name: str, inferred: dict[str, Any]) -> dict[str, Any]:
+    inferred.pop("$schema")
+    plain = _simplified(inferred)
+    known = {key: {"const": name} for key in _FORMS if name and key in plain["properties"]}
+    return {**plain, "properties": plain["properties"] | known | {"version": {}}}
+
+
+def _simplified(part: Any) -> Any:
+    """A part of an inferred schema: names that are data become a map, whole numbers are numbers."""
+    if isinstance(part, list):
+        return [_simplified(one) for one in part]
+    if not isinstance(part, dict):
+        return part
+    done = {key: _simplified(value) for key, value in part.items()}
+    if "properties" in done:
+        done["properties"] = {
+            key: {"description": words} if (words := _ELSEWHERE.get(key)) else _simplified(one)
+            for key, one in part["properties"].items()
+        }
+        fields = list(done["properties"].values())
+        named = set(done.get("required", ())) == set(done["properties"]) and all(
+            key.isidentifier() for key in done["properties"]
+        )
+        if not named and all(one == fields[0] for one in fields):
+            del done["properties"]
+            done.pop("required", None)
+            done["additionalProperties"] = fields[0]
+    kind = done.get("type")
+    if kind == "integer":
+        done["type"] = "number"
+    elif isinstance(kind, list):
+        done["type"] = sorted({"number" if one == "integer" else one for one in kind})
+    return done
+
+
+def main() -> int:
+    """Run the tests of the verbs, and write the schemas."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {RECORD: folder}
+        tests = [f"tests/{name}" for name in _TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *tests]
+        code = subprocess.run(command, check=False, env=environment).returncode
+        found: dict[str, list[Any]] = defaultdict(list)
+        for path in sorted(Path(folder).glob("*.json")):
+            found[path.stem.rpartition("-")[0]].append(json.loads(path.read_text()))
+    for verb, documents in found.items():
+        text = json.dumps(schema(verb, documents), indent=1, sort_keys=True)
+        (FOLDER / f"{verb}.json").write_text(f"{text}\n", encoding="utf-8")
+        print(f"{verb}: {len(documents)} documents")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
