@@ -47,12 +47,12 @@ def _documents_as_told() -> Generator[None]:
 
     write = Output.document
 
-    def document(self: Output, told: Mapping[str, Any]) -> None:
-        write(self, told)
+    def checked(self: Output, document: Mapping[str, Any]) -> None:
+        write(self, document)
         if self.json and self.verb:
-            seen(self.verb, told)
+            seen(self.verb, document)
 
-    Output.document = document
+    Output.document = checked
     yield
     Output.document = write
 
