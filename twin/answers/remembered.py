@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from twin.answers.run_store import write_file
+from twin.loading.files import read_bytes
 
 PRICE: Final = "price"
 """Of a GPU-hour."""
@@ -17,7 +18,7 @@ PRICE: Final = "price"
 def remembered(name: str) -> str:
     """What was said last; empty where nothing was, or nothing can be read."""
     try:
-        return _place(name).read_text(encoding="utf-8").strip()
+        return read_bytes(_place(name)).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

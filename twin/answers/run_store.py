@@ -38,6 +38,7 @@ from twin.engine.trace import Spans, Trace
 from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
 from twin.loading import resolve, scenario_hash
+from twin.loading.files import read_bytes
 from twin.loading.tree import hint
 from twin.reports import Report
 from twin.scenario import Provenance, Root, Scenario
@@ -132,10 +133,10 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
     """The stored trace of this key with its circumstances; None where there is no sound one."""
     path = runs_folder() / key.folder
     try:
-        record = _RECORD.validate_json((path / RUN).read_bytes())
+        record = _RECORD.validate_json(read_bytes(path / RUN))
         if record.key != key:
             return None
-        files = {name: (path / name).read_bytes() for name in (SPANS, REST)}
+        files = {name: read_bytes(path / name) for name in (SPANS, REST)}
         if {name: _digest(data) for name, data in files.items()} != record.digests:
             return None
         return trace_of(files), Made(record.created, record.wall_seconds), path
@@ -243,7 +244,7 @@ def _entry(path: Path) -> StoredRun | None:
     if path.name.startswith("."):
         return None
     try:
-        record = _RECORD.validate_json((path / RUN).read_bytes())
+        record = _RECORD.validate_json(read_bytes(path / RUN))
         size = sum(file.stat().st_size for file in path.iterdir())
     except (OSError, ValueError, OverflowError):
         return None
@@ -267,7 +268,7 @@ def _entry(path: Path) -> StoredRun | None:
 
 def _json(entry: StoredRun, name: str) -> Any:
     try:
-        return json.loads((entry.path / name).read_bytes(), parse_constant=_no_number)
+        return json.loads(read_bytes(entry.path / name), parse_constant=_no_number)
     except (OSError, ValueError, RecursionError):
         raise _unreadable(entry, f"`{name}` is missing or damaged") from None
 

@@ -51,7 +51,9 @@ STUDIES = Path("studies")
 _MAX_GENERATIONS = 100
 """Files that extend each other in a row."""
 _MAX_BYTES = 100_000_000
-"""Of any file: pages take some megabytes, and a device may never end."""
+"""Of a scenario: pages take some megabytes."""
+_MOST_BYTES = 2_000_000_000
+"""Of any file."""
 _STREAMS = Path("/dev")
 """Where a process finds its open streams: /dev/stdin, /dev/fd/63."""
 
@@ -137,7 +139,7 @@ def read_text(path: Path) -> str:
     is a named pipe or device, at which a reader would wait."""
     name = display(path)
     try:
-        with _opened(path) as file:
+        with opened(path) as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             reason = f"is larger than {_MAX_BYTES // 1_000_000} MB"
@@ -150,15 +152,27 @@ def read_text(path: Path) -> str:
     raise UsageError([Problem("TW001", "", f"`{name}` {reason}")])
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A regular file, or a stream of this process (`-`, `<(...)`)."""
+def opened(path: Path) -> BinaryIO:
+    """A regular file of at most 2 GB, or a stream of this process (`-`, `<(...)`). Raises OSError
+    for another thing, such as a device or a named pipe, which a reader might read for ever."""
     # Without the flag, opening a pipe that nobody writes waits for ever.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode) and _STREAMS not in path.absolute().parents:
+    found = os.fstat(descriptor)
+    wrong = errno.EFBIG if found.st_size > _MOST_BYTES else 0
+    if not stat.S_ISREG(found.st_mode) and _STREAMS not in path.absolute().parents:
+        wrong = errno.EINVAL
+    if wrong:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "neither a file nor a stream of this process")
+        told = {errno.EFBIG: "larger than 2 GB", errno.EINVAL: "neither a file nor a stream"}
+        raise OSError(wrong, told[wrong], str(path))
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file that others may have written. Raises OSError as `opened` does."""
+    with opened(path) as file:
+        return file.read(_MOST_BYTES)
 
 
 @lru_cache(maxsize=128)

@@ -20,6 +20,7 @@ from twin.answers.run_store import unwritable, write_file
 from twin.errors import Problem, UsageError
 from twin.evidence.live.seal import Checked, Seal, checked, digest_of, read, same
 from twin.evidence.live.step_time_estimate import StepTime
+from twin.loading.files import opened, read_bytes
 from twin.loading.tree import hint
 
 VERSION: Final = 1
@@ -214,7 +215,7 @@ def load(path: Path) -> Seal:
     """The seal in a file. Raises `UsageError` where it cannot be read (TW341), or was changed
     (TW342)."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             data = file.read(_LARGEST)
     except OSError as error:
         message = f"`{path}` cannot be read: {error.strerror}"
@@ -307,7 +308,7 @@ def _checks(path: Path) -> tuple[tuple[Check, ...], tuple[Problem, ...]]:
     """The checks of a file; one problem for all its lines that are none. An unfinished last line is
     no check yet."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = read_bytes(path).split(b"\n")[:-1]
     except FileNotFoundError:
         return (), ()
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from twin.errors import UsageError
 from twin.evidence.measured.run_folder import MeasuredRun, read
+from twin.loading.files import opened
 
 FOLDER: Final = "timeline"
 _HEADER: Final = b'{"kind": "header"'
@@ -83,7 +84,7 @@ def _mapped(path: Path) -> Generator[mmap.mmap | None]:
     """The file in memory as it is now; None of an empty one, or one that is gone."""
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(path.open("rb"))
+            file = stack.enter_context(opened(path))
             data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError):  # gone, or empty
             data = None

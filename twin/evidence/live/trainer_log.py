@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from twin.evidence.live.timeline_window import first_start
+from twin.loading.files import opened, read_bytes
 
 NAME: Final = "metrics.jsonl"
 _CHUNK: Final = 1 << 22
@@ -69,12 +70,12 @@ class Log:
     _age: int = 0
 
     def look(self) -> bool:
-        """Read what is new; True where anything was."""
+        """Read what is new; True where anything was. What is no file says nothing."""
         try:
-            with self.path.open("rb") as file:
+            with opened(self.path) as file:
                 self._find_place(file)
                 return self._read_on(file)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             return False
 
     @property
@@ -273,7 +274,7 @@ def tokens_per_step(steps: Sequence[LoggedStep]) -> int | None:
 
 
 def _json(path: Path) -> Any:
-    return json.loads(path.read_bytes())
+    return json.loads(read_bytes(path))
 
 
 def _written(path: Path) -> list[float]:

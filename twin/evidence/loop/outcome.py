@@ -22,6 +22,7 @@ from twin.evidence.measured.run_folder import TIMELINE, MeasuredRun
 from twin.evidence.measured.step import RankStep, measured_step, trace
 from twin.evidence.measured.summary import summary
 from twin.interop.export.throttle_profile import stretches
+from twin.loading.files import read_bytes
 from twin.reports.breakdown import exposed_communication_ns
 
 _KEPT: Final = '"name": "activations"'
@@ -34,7 +35,7 @@ def kept_bytes(run: Path) -> int | None:
     found = [
         int(json.loads(line)["bytes"])
         for path in sorted((run / TIMELINE).glob("rank-*.jsonl"))
-        for line in path.read_text(encoding="utf-8").splitlines()
+        for line in read_bytes(path).decode().splitlines()
         if line.startswith('{"kind": "memory"') and _KEPT in line
     ]
     return max(found, default=None)

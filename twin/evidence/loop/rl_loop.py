@@ -25,6 +25,7 @@ from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.report import report
 from twin.kinds.iteration.simulate import simulate
 from twin.kinds.iteration.types import PHASES, IterationPlan, Phase
+from twin.loading.files import read_bytes
 from twin.reports.table import duration
 
 METRICS: Final = "metrics.jsonl"
@@ -108,7 +109,7 @@ def measured(folder: Path) -> list[dict[str, float]]:
 
 def _lines(path: Path) -> Iterable[dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path).decode()
     except OSError as error:
         message = f"`{path}` cannot be read: {error.strerror}"
         raise UsageError([Problem("TW373", "", message)]) from None
@@ -171,6 +172,6 @@ class _Loop(Prepared[LoopOutcome]):
         return (place / METRICS).is_file() and len(measured(place)) == self.steps - 1
 
     def outcome(self) -> LoopOutcome:
-        stored = json.loads((self.folder / SEAL).read_text(encoding="utf-8"))
+        stored = json.loads(read_bytes(self.folder / SEAL))
         found = [one for turn in range(self.rounds) for one in measured(self.place(turn))]
         return LoopOutcome(self.layout.name, stored, tuple(found), self.folder)

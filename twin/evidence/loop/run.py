@@ -31,6 +31,7 @@ from twin.evidence.loop.outcome import LayoutOutcome, compare_runs
 from twin.evidence.loop.trainer import command, configuration, problems, start
 from twin.evidence.measured.run_folder import is_run, read
 from twin.interop.export.base import render
+from twin.loading.files import read_bytes
 from twin.planning import plan
 from twin.reports.table import duration
 
@@ -162,7 +163,7 @@ class _Trained(Prepared[LayoutOutcome]):
 
     def outcome(self) -> LayoutOutcome:
         """What came of all runs, beside the sealed prediction; kept with the seals."""
-        sealed = read_seal((self.folder / SEAL).read_bytes(), str(self.folder / SEAL))
+        sealed = read_seal(read_bytes(self.folder / SEAL), str(self.folder / SEAL))
         runs = [read(self.place(turn)) for turn in range(self.rounds)]
         found = compare_runs(self.layout, self.predicted, runs, shaped=self.shaped, sealed=sealed)
         measured = step_time(found.steps)

@@ -31,6 +31,7 @@ from pydantic import Field, Strict, TypeAdapter, ValidationError
 
 from twin.engine.program import STREAMS
 from twin.errors import Origin, Problem, UsageError
+from twin.loading.files import opened
 
 VERSION: Final = 1
 """Version of the format that this reader knows."""
@@ -196,7 +197,7 @@ def read_rank(path: Path) -> Rank:
     """The records in a file. Raises `UsageError` with file and line where they are invalid."""
     reader = _Reader(path)
     number = 1
-    with path.open("rb") as file:
+    with opened(path) as file:
         while block := list(islice(file, _BLOCK)):
             reader.take(number, block)
             number += len(block)
@@ -335,7 +336,7 @@ class _Reader:
 
     def _at(self, number: int) -> Origin:
         """A line of the file, with its text."""
-        with self._path.open("rb") as file:
+        with opened(self._path) as file:
             line = next(islice(file, number - 1, None), b"")
         text = line.decode("utf-8", "replace").strip()
         return Origin(str(self._path), number, 1, text, min(len(text), _MARKED))

@@ -29,6 +29,7 @@ from twin.answers.run_store import (
 from twin.errors import FieldError, Problem, ScenarioError
 from twin.kinds.base import Fidelity, Kind, Tools, kind_named, kind_of
 from twin.loading import scenario_hash
+from twin.loading.files import read_bytes
 from twin.planning.types import Plan
 from twin.reports.breakdown import mean
 from twin.reports.head import UNTIMED
@@ -286,7 +287,7 @@ def recall(folder: Path, name: str, fidelity: PointFidelity) -> PointOutcome | N
     or no sound one."""
     path = place(folder, name, fidelity)
     try:
-        kept = _KEPT.validate_json(path.read_bytes())
+        kept = _KEPT.validate_json(read_bytes(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValidationError) as error:
