@@ -23,7 +23,7 @@ help: ## say what each command does
 
 app: $(APP)/.stamp ## set up, answer $(SCENARIO), serve the app (PORT=8501)
 	@$(APP)/bin/twin run $(SCENARIO)
-	@$(APP)/bin/streamlit run app.py --server.port $(PORT)
+	@$(APP)/bin/python -m twin.ui run app.py --server.port $(PORT)
 
 train: $(TRAIN)/.stamp ## set up torch, train the reference (PRESET=nano)
 	@$(TRAIN)/bin/python -m reference.train $(PRESET)

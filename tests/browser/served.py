@@ -33,7 +33,7 @@ def served(folder: Path, words: Sequence[str] = ()) -> Generator[str]:
     options = ["--server.headless=true", "--server.fileWatcherType=none"]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", "app.py", f"--server.port={port}", *options]
+            [sys.executable, "-m", "twin.ui", "run", "app.py", f"--server.port={port}", *options]
             + (["--", *words] if words else []),
             cwd=os.environ.get("TWIN_APP_FOLDER", ROOT),
             stdout=log,

@@ -30,3 +30,5 @@ def test_a_process_that_ends_is_told_and_replaced_for_the_next_call(worker):
     with pytest.raises(WorkerDiedError, match="ended with 3"):
         worker.perform(ended, (3,), lambda _: None)
     assert worker.perform(counted, (1,), lambda _: None)[0] == 1
+    worker.end()
+    assert worker.perform(counted, (1,), lambda _: None)[0] == 1

@@ -33,7 +33,7 @@ def ui(
         )
     # By its path: a find of the module would import the room, and streamlit with it.
     router = Path(__file__).parents[1] / "ui" / "router.py"
-    words = [sys.executable, "-m", "streamlit", "run", str(router), "--server.port", str(port)]
+    words = [sys.executable, "-m", "twin.ui", "run", str(router), "--server.port", str(port)]
     words += ["--server.address", host, "--browser.serverAddress", host]
     opened = [_checked(scenario)] if scenario is not None else []
     opened += [_real(measured)] if measured is not None else []

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from twin.answers import Run, ask
+from twin.answers import Run, ask, stored
 from twin.answers.nearest import MemoryLever, Suggestion, levers, nearest_fit
 from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.explore.study.attribution import Attribution, attribution
@@ -22,11 +22,11 @@ from twin.explore.study.hidden import HiddenExpert, hidden_expert
 from twin.explore.study.influence import Influence, influence
 from twin.explore.study.software import StackAnswer, under_other_software
 from twin.kinds.base import Check, Kind, kind_named, kind_of
-from twin.loading import load_any
+from twin.loading import load_any, scenario_hash
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
-from twin.ui.background import KEPT, Jobs, Note, Pending, Worker, WorkerDiedError
+from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ _T = TypeVar("_T")
 
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
+_FIRST: Final = 60.0
+"""Seconds for which shipped plans wait for the plan that the app opens with."""
 GLANCE: Final = 0.05
 """Seconds for which a page waits for the simulation before it shows the estimate: enough to read a
 stored answer."""
@@ -92,11 +94,39 @@ def reply(asked: Question) -> Reply:
     planned = plan_of(asked)
     if isinstance(planned, Failure):
         return Reply(planned)
-    better = _SIMULATIONS.ask(asked, lambda note: away(_SIMULATOR, simulated, (asked,), note))
+    better = begun(asked)
     found = better.within(GLANCE)
     if found is not None:
         return Reply(found)
     return Reply(estimate(asked) if planned.kind.has_estimate else None, better)
+
+
+def begun(asked: Question) -> Pending[Run | Failure]:
+    """The simulated answer, in the making or made."""
+    return _SIMULATIONS.ask(asked, lambda note: away(_SIMULATOR, simulated, (asked,), note))
+
+
+def prepare(known: ScenarioFiles) -> None:
+    """Simulate the plan that the app opens with, and then, where the machine has nothing else to
+    do, the shipped plans that have no stored answer."""
+    begun(question(known, known.first, None, ())).within(_FIRST)
+    worker = Worker(IDLE)
+    away(worker, store_shipped, (), lambda _: None)
+    worker.end()
+
+
+def store_shipped(note: Note) -> None:
+    """Simulate the shipped scenarios whose answers the folder of stored runs takes, and lacks."""
+    known = {one.hash for one in stored() if one.current and one.fidelity == "events"}
+    names = shipped_scenarios()
+    for at, name in enumerate(names):
+        note(at / len(names))
+        asked = Question(name, None, (), 0)
+        planned = plan_of(asked)
+        if isinstance(planned, Failure) or not planned.kind.is_stored:
+            continue
+        if scenario_hash(planned.scenario) not in known:
+            _answered(asked, command=command(asked))
 
 
 @dataclass(frozen=True, slots=True)

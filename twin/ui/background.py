@@ -27,6 +27,8 @@ Note = Callable[[float], None]
 
 _NICENESS: Final = 5
 """Pages come first."""
+IDLE: Final = 19
+"""The niceness of work that nobody waits for."""
 _NOTED: Final = 0.01
 """Shares between two reports of progress."""
 
@@ -120,6 +122,7 @@ class WorkerDiedError(Exception):
 class Worker:
     """One such process, started when it is first needed. Not for several threads at once."""
 
+    niceness: int = _NICENESS
     process: subprocess.Popen[bytes] | None = None
 
     def perform(
@@ -149,10 +152,17 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                [sys.executable, "-m", __name__, str(self.niceness)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
             )
             atexit.register(_end, self.process)
         return self.process
+
+    def end(self) -> None:
+        """End the process; the next work starts another."""
+        if self.process is not None:
+            _end(self.process)
 
 
 def serve(source: BinaryIO, sink: BinaryIO) -> None:
@@ -197,5 +207,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 if __name__ == "__main__":
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr  # What is printed must not come between the answers.
-    os.nice(_NICENESS)
+    os.nice(int(sys.argv[1]))
     serve(sys.stdin.buffer, answers)

@@ -41,8 +41,10 @@ def show_decision(one: Decision, asked: PlanQuestion) -> None:
     if one.conditions:
         st.header("What must be true")
         st.markdown(_bullets(one.conditions))
-    with st.expander("Layouts, steps and memory"):
-        table(rows(one))
+    layouts = st.expander("Layouts, steps and memory", key="new layouts", on_change="rerun")
+    if layouts.open:
+        with layouts:
+            table(rows(one))
     with st.expander("What was assumed"):
         st.markdown(_bullets(one.assumed))
     with st.expander("What was examined"):

@@ -4,11 +4,9 @@ else is a section of a page."""
 from __future__ import annotations
 
 import logging
+from importlib import import_module
 from typing import Final
 
-# Libraries that draw look for pandas among the modules that are loaded, and take it as it is: while
-# another visitor's thread still loads it, that is half of it. So it is loaded before any page runs.
-import pandas as pd  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import streamlit as st
 
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, NEW, PLAN, RESULT, session
@@ -58,6 +56,8 @@ def route() -> None:
             page.run()
             session.write_question()
             return
+        # Libraries that draw take pandas as they find it: half loaded, by another thread, it fails.
+        import_module("pandas")
         session.write_link(page.title)
         if page.title == "Compare":
             compared_alike(session.workspace())

@@ -1,0 +1,33 @@
+"""What the app does before a visitor asks."""
+
+import sys
+from types import ModuleType
+
+from streamlit.testing.v1 import AppTest
+
+from tests.ui.conftest import APP, checked
+from twin.answers import stored
+from twin.ui import answers
+
+SMALL = "gpt-175b-64xa100-full"
+
+
+def test_the_first_page_is_drawn_while_another_thread_still_loads_pandas(monkeypatch):
+    """Half of a module stands among those that are loaded, and this page may not touch it."""
+    checked(AppTest.from_file(str(APP), default_timeout=60).run())
+    for name in [one for one in sys.modules if one.partition(".")[0] == "pandas"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
+    app = checked(AppTest.from_file(str(APP), default_timeout=60).run())
+    assert "What must be true" in [one.value for one in app.header]
+
+
+def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
+    update = "kimi-k2-weight-update-16xh20"
+    monkeypatch.setattr(answers, "shipped_scenarios", lambda: (SMALL, update))
+    answers.store_shipped(lambda _: None)
+    (first,) = stored()
+    assert first.command == f"twin run {SMALL}"
+    answers.store_shipped(lambda _: None)
+    assert stored() == [first]
