@@ -93,6 +93,14 @@ def test_a_topic_is_a_sentence_a_table_and_a_document(
     assert keys <= set(document)
 
 
+@pytest.mark.parametrize("topic", ["links", "overlap"])
+def test_what_has_no_step_has_no_topic_of_one(
+    topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", "kimi-k2-weight-update-16xh20", topic]) == 2
+    assert "TW158" in capsys.readouterr().err
+
+
 def test_the_fast_path_knows_nothing_of_busy_links(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "kimi-k2-256xh800", "links", "--fidelity", "fast", *K2]) == 2
     assert "does not know when links are in use" in capsys.readouterr().err

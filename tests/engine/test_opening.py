@@ -22,6 +22,8 @@ LAYOUTS = [
     (moe, (8, 4, 2, 16)),
     (moe, (8, 4, 2, 16, K2)),
     (moe, (8, 4, 2, 8, "parallel.zero=2")),
+    # Stages that hold copies of each other begin with gathers of experts in one order.
+    (moe, (4, 4, 1, 4, "parallel.schedule=dualpipe", "model.moe.first_dense_layers=2")),
 ]
 
 

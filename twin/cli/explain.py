@@ -119,7 +119,14 @@ class TopicRequest:
     def run(self) -> Run:
         """The simulated step."""
 
-        return answered(self.path, self.sets, self.output, cache=self.cache, fidelity=self.fidelity)
+        return answered(
+            self.path,
+            self.sets,
+            self.output,
+            cache=self.cache,
+            fidelity=self.fidelity,
+            step_of="explain",
+        )
 
     def answer(
         self,

@@ -80,8 +80,8 @@ def opening(plan: Plan, costs: CostModel, stage: int) -> tuple[Template, tuple[i
         return (), ()
     steps: list[Step] = []
     chunks: list[int] = []
-    for chunk in plan.chunks:
-        if chunk.stage != stage or gathered(plan, chunk):
+    for chunk in _in_order(plan, stage):
+        if gathered(plan, chunk):
             continue
         for group, size in new_weights(plan, chunk.layers, chunk.weights).items():
             if size == 0 or costs.placements[group].size == 1:
