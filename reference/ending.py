@@ -4,6 +4,7 @@ name, exit codes, and signals."""
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import signal
@@ -33,11 +34,25 @@ def exit_code(command: Callable[[], int], stopped: str = "stopped") -> int:
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         return _told(stopped, INTERRUPTED)
-    except TwinError as error:
-        return _told(str(error), error.exit_code)
-    except Exception:  # noqa: BLE001  the last stop: what is left is our bug
+    except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
+        if (refused := refusal_of(error)) is not None:
+            return _told(str(refused), refused.exit_code)
         traceback.print_exc()
         return 1
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+
+def refusal_of(error: Exception) -> TwinError | None:
+    """What a user can mend: our own errors, and a disk that takes or gives no more. None: a bug."""
+    if isinstance(error, TwinError):
+        return error
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    where = f"`{error.filename}`" if error.filename else "a file"
+    message = f"{where} cannot be read or written: {error.strerror}"
+    return UsageError([Problem("TW310", "", message, "make room, then `--resume` where it may")])
 
 
 def say(text: str) -> None:

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from reference.config import PRESETS, RunSpec, find_config, load_run, presets
-from reference.ending import Stop, ending_on_signals, existing_of, run_parser, say, terminal_bar
+from reference.ending import (
+    Stop,
+    ending_on_signals,
+    existing_of,
+    refusal_of,
+    run_parser,
+    say,
+    terminal_bar,
+)
 from reference.evaluate import run as task_evaluation
 from reference.metrics import StepMetrics
 from reference.parallel.world import LOST, environment, is_lost, left, lost
@@ -26,7 +34,6 @@ from reference.trainer import loop
 from reference.trainer.loop import Result
 from reference.trainer.settings import Existing
 from reference.trainer.stages import stages_of
-from twin.errors import TwinError
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,11 @@ def main(arguments: Sequence[str] | None = None, program: Program = TRAIN) -> in
         return _command(parser.parse_args(arguments), program)
     except SystemExit as end:  # argparse's, after --help or a wrong option
         return end.code if isinstance(end.code, int) else 1
-    except TwinError as error:
-        if environment()[0] == 0:
-            say(str(error))
-        return left(error.exit_code)
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
+        if (refused := refusal_of(error)) is not None:
+            if refused is not error or environment()[0] == 0:  # all ranks raise our own errors
+                say(str(refused))
+            return left(refused.exit_code)
         if is_lost(error):
             say(lost(error))
             return left(LOST)

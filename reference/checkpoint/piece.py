@@ -43,7 +43,8 @@ def on_all(group: ProcessGroup | None, work: Callable[[], T]) -> list[T]:
     own = _tried(work, dist.get_rank(group))
     outcomes: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(outcomes, _sendable(own, dist.get_rank(group)), group=group)
-    _value(own)
+    for first in (*(one for one in outcomes if isinstance(one[1], TwinError)), own):
+        _value(first)
     return [_value(one) for one in outcomes]
 
 

@@ -11,6 +11,8 @@ To import this takes a second, which only those who save or load should wait.
 from __future__ import annotations
 
 import io
+import os
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.checkpoint.api import CheckpointException
@@ -53,7 +56,7 @@ def write(folder: Path, tensors: Mapping[str, Pieces], group: ProcessGroup | Non
     # The writer syncs each file before it returns.
     writer = FileSystemWriter(folder)
     alone = group is None
-    with _one_process(), _own_errors():
+    with _one_process(), _own_errors(folder):
         save(
             dict(tensors),
             storage_writer=writer,
@@ -171,13 +174,28 @@ def _one_process() -> Iterator[None]:
 
 
 @contextmanager
-def _own_errors() -> Iterator[None]:
-    """What went wrong, and where, instead of torch's wrapping, which is no Exception."""
+def _own_errors(written: Path | None = None) -> Iterator[None]:
+    """What went wrong, and where, instead of torch's wrapping, which is no Exception. A disk that
+    is full in the middle of a tensor is a RuntimeError of torch's zip files, so the folder that is
+    `written` is tried."""
     try:
         yield
     except CheckpointException as failed:
         rank, (error, trace) = next(iter(failed.failures.items()))
         if isinstance(error, OSError):
             raise refusal(error, rank) from None
+        if written is not None:
+            _try_to_write(written)
         error.add_note(f"On rank {rank}:\n{''.join(trace.format())}")
         raise error from None
+
+
+def _try_to_write(folder: Path) -> None:
+    """Raises UsageError TW310 where a file of a megabyte does not fit."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            for _ in range(16):
+                file.write(bytes(1 << 16))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise refusal(error, dist.get_rank() if dist.is_initialized() else 0) from None
