@@ -55,10 +55,10 @@ CHARTS = {
 def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, address):
     page = visitor()
     page.goto(f"{address}/plan")
-    choose(page, "Open a scenario", K2)
-    page.wait_for_url(f"**plan={K2}")
+    choose(page, "Open a scenario", FULL)
+    page.wait_for_url(f"**plan={FULL}")
     page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
-    edit(page, "Pipeline", "8")
+    edit(page, "Tensor", "4")
     page.get_by_test_id("stSidebar").get_by_text("Does not fit").wait_for()
     open_page(page, "Result", events=False)
     assert "Does not fit" in page.get_by_test_id("stAlert").first.inner_text()
@@ -67,7 +67,7 @@ def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, addr
     cards.first.wait_for()
     cards.first.click()
     page.get_by_role("heading", name="Key figures").wait_for()
-    assert f"{K2} (edited)" in page.get_by_test_id("stMain").inner_text()
+    assert f"{FULL} (edited)" in page.get_by_test_id("stMain").inner_text()
     link = shared_link(page)
 
     friend = visitor()
