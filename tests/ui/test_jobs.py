@@ -1,6 +1,9 @@
 """Long work happens once, newest first, and only so many results are kept."""
 
+import time
 from threading import Event
+
+import pytest
 
 from twin.ui.background import KEPT, Jobs
 
@@ -30,6 +33,7 @@ def test_a_page_sees_how_far_the_work_is_and_never_waits_for_it():
     jobs, noted, gate = Jobs("test"), Event(), Event()
 
     def work(note):
+        time.sleep(0.01)
         note(0.5)
         noted.set()
         return gate.wait(PATIENCE)
@@ -38,6 +42,7 @@ def test_a_page_sees_how_far_the_work_is_and_never_waits_for_it():
     assert noted.wait(PATIENCE)
     assert pending.within(0) is None
     assert pending.progress.share == 0.5
+    assert pending.progress.left == pytest.approx(pending.progress.seconds, rel=0.01)
     gate.set()
     assert pending.within(PATIENCE)
 

@@ -27,6 +27,8 @@ Note = Callable[[float], None]
 
 _NICENESS: Final = 5
 """Pages come first."""
+_TOLD: Final = 0.2
+"""The share that is done when the time left is first said: the start is no measure of the rest."""
 IDLE: Final = 19
 """The niceness of work that nobody waits for."""
 _NOTED: Final = 0.01
@@ -53,6 +55,11 @@ class Progress:
     def seconds(self) -> float:
         """For how long it is at work."""
         return 0.0 if self.begun is None else monotonic() - self.begun
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until it is done, if it goes on as it began; None: too early to say."""
+        return self.seconds * (1 / self.share - 1) if self.share >= _TOLD else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,9 @@ def awaiting() -> None:
     for pending, words in session.awaited():
         if pending.future.done():
             st.rerun()
-        st.progress(min(1.0, pending.progress.share), words)
+        progress = pending.progress
+        left = "" if progress.left is None else f" About {round(progress.left)} s left."
+        st.progress(min(1.0, progress.share), words + left)
 
 
 def _steps() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+import twin
 from tests.kinds.iteration.iterations import (
     ALIKE,
     APART,
@@ -38,6 +39,13 @@ def test_work_and_causes_of_idle_time_sum_to_all_gpus_exactly(mode: str) -> None
         assert min(parts) >= 0
         assert sum(parts) == plan_of.gpus * one.length_ns
         assert one.idle_ns["sandbox"] > 0
+
+
+def test_the_share_that_is_done_is_told_and_grows() -> None:
+    shares: list[float] = []
+    twin.simulate(planned(), shares.append)
+    assert shares == sorted({*shares})
+    assert 0 < shares[0] <= shares[-1] < 1
 
 
 def test_colocated_is_the_sum_of_its_phases() -> None:

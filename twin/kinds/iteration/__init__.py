@@ -14,7 +14,7 @@ from twin.spec.kpis import ITERATION_KPIS
 if TYPE_CHECKING:
     from twin.figures.charts import View
     from twin.kinds.iteration.report import IterationReport
-    from twin.kinds.iteration.types import IterationPlan
+    from twin.kinds.iteration.types import IterationPlan, IterationTrace
     from twin.planning.types import Warning
 
 
@@ -62,6 +62,9 @@ class Iteration(Kind):
             "the trainer's step alone, for all of its tokens. `twin run` answers the iteration of "
             "reinforcement learning."
         )
+
+    def simulate(self, program: IterationPlan, tools: Tools = ALONE) -> IterationTrace:
+        return self._own("simulate", "simulate")(program, tools.progress)
 
     def shortage(self, plan: IterationPlan) -> tuple[str, float | None]:
         from twin.reports.table import gibibytes

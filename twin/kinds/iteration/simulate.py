@@ -7,7 +7,7 @@ step is the step's own report; all of it counts as work here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -48,15 +48,22 @@ LEARNING: Final[tuple[Phase, ...]] = (
 Parts = Mapping[Phase, int]
 
 
-def simulate(plan: IterationPlan) -> IterationTrace:
-    """Play the iterations of a plan; those that have settled are kept.
+def simulate(
+    plan: IterationPlan, progress: Callable[[float], None] | None = None
+) -> IterationTrace:
+    """Play the iterations of a plan; those that have settled are kept. `progress` is told the
+    share that is done, 0 to 1.
 
     Raises `ScenarioError` where a sequence is longer than a micro-batch.
     """
     rollouts = played(plan.rollouts, plan.server, _place(plan), rules_of(plan.rollouts))
     update_ns = simulate_update(lower(plan.update)).update_ns
     kept = settled(rollouts)
-    made = [_parts(plan, one, update_ns) for one in kept]
+    made: list[tuple[dict[Phase, int], Batch]] = []
+    for at, one in enumerate(kept, 1):
+        if progress is not None:
+            progress(at / (len(kept) + 1))
+        made.append(_parts(plan, one, update_ns))
     rounds: list[Round] = []
     for at, (parts, own) in enumerate(made):
         # Beside the training of one iteration the next one's rollouts run; the last one's, the
