@@ -19,8 +19,8 @@ from twin.ui.scenarios import stamp
 FAILING = "kimi-k2-2048xh800-goodput"
 """A plan whose run has failures."""
 LABELS = {"days_with_failures": "Run, with failures"}
-SLOW = "kimi-k2-256xh800;cluster.nodes=64"
-"""A plan that the estimate answers otherwise than the simulation."""
+PLAN, EDIT = "gpt-175b-64xa100-full", "cluster.nodes=16"
+"""A plan that the estimate answers otherwise than the simulation, under this edit."""
 
 
 def figures(app) -> dict[str, set[str]]:
@@ -55,21 +55,21 @@ def test_a_simulation_that_ends_while_a_page_is_drawn_changes_no_half_of_it(
     opened, monkeypatch, page
 ):
     """The first reply of a page is an estimate, later ones are simulated: all of it shows one."""
-    asked = Question("kimi-k2-256xh800", None, ("cluster.nodes=64",), stamp())
-    fast, slow = estimate(asked), events("kimi-k2-256xh800", "cluster.nodes=64")
+    asked = Question(PLAN, None, (EDIT,), stamp())
+    fast, slow = estimate(asked), events(PLAN, EDIT)
     assert isinstance(fast, Run)
     assert fast.report.step_ns != slow.report.step_ns
     given: list[Question] = []
 
     def reply(one: Question) -> Reply:
         if one != asked:
-            return Reply(events("kimi-k2-256xh800"))
+            return Reply(events(PLAN))
         given.append(one)
         return Reply(fast, Pending(Future())) if len(given) == 1 else Reply(slow)
 
     monkeypatch.setattr(answers, "reply", reply)
     monkeypatch.setattr("twin.ui.place.reply", reply)
-    app = opened(SLOW, page=page)
+    app = opened(f"{PLAN};{EDIT}", page=page)
     given.clear()
     app = checked(app.run())
     step = figures(app)["Step time"]
