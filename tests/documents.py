@@ -41,6 +41,8 @@ _ELSEWHERE: Final = {
     "values": "a part of the catalog: `twin schema`",
 }
 """Sections that have a schema of their own, by key."""
+_WIDTH: Final = 180
+"""Characters of a line of a schema."""
 _FORMS: Final = ("kind", "format", "topic")
 """Keys that say which of several forms a document has."""
 
@@ -115,6 +117,20 @@ def _simplified(part: Any) -> Any:
     return done
 
 
+def dumped(part: Any, indent: int = 0) -> str:
+    """JSON text in sorted order; what fits on a line stays on it."""
+    line = json.dumps(part, sort_keys=True)
+    if len(line) + indent <= _WIDTH or not isinstance(part, dict | list):
+        return line
+    begin, end = "{}" if isinstance(part, dict) else "[]"
+    keys = [f"{json.dumps(key)}: " for key in sorted(part)] if isinstance(part, dict) else None
+    values = [part[key] for key in sorted(part)] if isinstance(part, dict) else part
+    inner = (dumped(one, indent + 1) for one in values)
+    lines = (key + one for key, one in zip(keys or [""] * len(values), inner, strict=True))
+    space = "\n" + " " * (indent + 1)
+    return f"{begin}{space}{(',' + space).join(lines)}\n{' ' * indent}{end}"
+
+
 def main() -> int:
     """Run the tests of the verbs, and write the schemas."""
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +142,7 @@ def main() -> int:
         for path in sorted(Path(folder).glob("*.json")):
             found[path.stem.rpartition("-")[0]].append(json.loads(path.read_text()))
     for verb, documents in found.items():
-        text = json.dumps(schema(verb, documents), indent=1, sort_keys=True)
+        text = dumped(schema(verb, documents))
         (FOLDER / f"{verb}.json").write_text(f"{text}\n", encoding="utf-8")
         print(f"{verb}: {len(documents)} documents")
     return code
