@@ -101,20 +101,25 @@ def _simplified(part: Any) -> Any:
             key: {"description": words} if (words := _ELSEWHERE.get(key)) else _simplified(one)
             for key, one in part["properties"].items()
         }
-        fields = list(done["properties"].values())
-        named = set(done.get("required", ())) == set(done["properties"]) and all(
-            key.isidentifier() for key in done["properties"]
-        )
-        if not named and all(one == fields[0] for one in fields):
-            del done["properties"]
-            done.pop("required", None)
-            done["additionalProperties"] = fields[0]
+        if (values := _of_names(done)) is not None:
+            done = {"type": "object", "additionalProperties": values}
     kind = done.get("type")
     if kind == "integer":
         done["type"] = "number"
     elif isinstance(kind, list):
         done["type"] = sorted({"number" if one == "integer" else one for one in kind})
     return done
+
+
+def _of_names(part: dict[str, Any]) -> dict[str, Any] | None:
+    """The schema of the values of an object whose keys are data: paths, names or words; None where
+    keys are fields."""
+    fields = list(part["properties"].values())
+    alike = all(one == fields[0] for one in fields)
+    words = not all(key.isidentifier() for key in part["properties"])
+    if not words and (not alike or set(part.get("required", ())) == set(part["properties"])):
+        return None
+    return fields[0] if alike else {}
 
 
 def dumped(part: Any, indent: int = 0) -> str:
