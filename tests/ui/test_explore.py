@@ -252,19 +252,15 @@ def test_a_wrong_field_is_told_beside_it_and_nothing_can_be_searched(opened) -> 
 def test_every_part_of_the_page_has_something_to_say(opened) -> None:
     events(FULL)
     app = part(explored(opened, FULL), "Sweep")
-    assert "Name a field and its values" in words(app)
+    assert "An example" in words(app)
     app = part(app, "Break-even points")
     assert "search first" in words(app)
     assert [one.label for one in app.select_slider]
     assert "As planned" in words(app)
     app = part(app, "Memory levers")
     assert "Trying single changes" in words(app) or app.get("plotly_chart")
-    assert "has no experts" in words(part(app, "Expert parallelism"))
-
-
-def test_what_does_not_apply_to_a_kind_says_why(opened) -> None:
-    app = opened("kimi-k2-weight-update-16xh20", page="explore")
-    assert "This does not apply to a weight update" in words(app)
+    (row,) = (one for one in app.segmented_control if one.label == "Section of Explore")
+    assert "Expert parallelism" not in row.options, "the model has no experts"
 
 
 def test_failures_are_added_with_one_click(opened) -> None:

@@ -4,10 +4,13 @@ is empty."""
 from __future__ import annotations
 
 from tests.ui.test_pages import words
+from twin.explore.sweep.sweep import Sweep
 from twin.kinds.base import kind_of
 from twin.loading import load_any
-from twin.ui.answers import Refusal
+from twin.ui.answers import Question, Refusal
 from twin.ui.examples import BESIDE, WAYS, beside
+from twin.ui.explore.questions import SweepAsked
+from twin.ui.explore.work import swept
 from twin.ui.launch_script import Brought, read
 from twin.ui.workspace import Draft, Workspace
 
@@ -54,3 +57,14 @@ def test_several_plans_open_side_by_side_and_the_first_is_shown():
     drafts = [Draft(name, name) for name in WAYS]
     found = Workspace((Draft("a", "a"),)).opened(*drafts)
     assert (found.plans, found.open) == (tuple(drafts), drafts[0])
+
+
+def test_a_weight_update_can_be_swept_and_nothing_else_is_offered(opened):
+    app = opened("kimi-k2-weight-update-16xh20", page="explore")
+    assert "Sweep" in [one.label for one in app.button]
+    assert "Deadline" not in words(app)
+    assert "bug in the twin" not in words(app)
+    asked = Question("kimi-k2-weight-update-16xh20", None, (), 0)
+    done = swept(SweepAsked(asked, ("cluster.nodes=2,4",), "whole"), lambda _: None)
+    assert isinstance(done, Sweep)
+    assert {row.outcome.status for row in done.rows} == {"fits"}

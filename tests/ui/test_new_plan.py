@@ -69,7 +69,7 @@ def test_an_own_configuration_is_read_and_what_is_wrong_with_it_is_told():
     found = request(asked)
     assert isinstance(found, PlanRequest)
     assert '"experts": 96' in asked.model
-    assert found.scenario.name == "mine on H800"
+    assert found.scenario.name == "mine on h800"
     assert "mine.json" in asked.command
     wrong = question({**SMALL, OWN: "yes", CONFIG: "{}"})
     assert isinstance(wrong, Refusal)
@@ -94,7 +94,7 @@ def test_a_link_carries_the_question_and_the_search_ends_in_a_plan_that_opens(op
     assert friend.header[0].value == "Answer", "before the question"
     next(one for one in app.button if one.label == "Open the plan").click()
     checked(app.run())
-    assert "qwen3-4b on H800, 16 GPUs" in app.sidebar.selectbox[0].options
+    assert "qwen3-4b on h800, 16 GPUs" in app.sidebar.selectbox[0].options
 
 
 def test_a_decision_survives_json(opened):

@@ -100,8 +100,8 @@ def test_what_is_written_meanwhile_is_shown(opened, piped) -> None:
 def test_without_a_run_the_page_says_where_they_come_from(opened, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
     text = words(opened(FULL, page=PAGE, section="real-run"))
-    assert "There is no real run to show" in text
-    assert "--measured RUN" in text
+    assert "No real run was found" in text
+    assert "--measured runs/train/nano" in text
 
 
 def test_a_run_that_the_app_was_opened_with_is_no_scenario(piped, monkeypatch) -> None:

@@ -10,7 +10,7 @@ from tests.ui.test_pages import words
 from twin.loading import load
 from twin.reports.serving import DATA, heads, sentence, serving
 from twin.ui.scenarios import scenario_files
-from twin.ui.workspace import Draft, Workspace
+from twin.ui.workspace import Draft, History, Workspace
 
 PLAN, SHIPPED = "gpt-175b-64xa100-full", "deepep-32gpu"
 OWN = "{gpus: 8, tensor: 8, precision: bf16}"
@@ -19,7 +19,7 @@ OWN = "{gpus: 8, tensor: 8, precision: bf16}"
 def shown(*edits: tuple[str, str]) -> AppTest:
     """The section alone: without the sidebar, no step is simulated."""
     app = AppTest.from_string(_SECTION, default_timeout=120)
-    app.session_state["workspace"] = Workspace((Draft(PLAN, PLAN, edits=edits),))
+    app.session_state["history"] = History(Workspace((Draft(PLAN, PLAN, edits=edits),)))
     app.session_state["known scenarios"] = scenario_files()
     return checked(app.run())
 
@@ -56,7 +56,7 @@ def test_a_plan_without_engine_is_told_how_to_declare_one_and_can_try_it() -> No
     assert f"data:\n  engine: {SHIPPED}" in words(app)
     (button,) = (one for one in app.button if one.label == f"Try {SHIPPED}")
     app = checked(button.click().run())
-    assert app.session_state["workspace"].open.edits == ((DATA, SHIPPED),)
+    assert app.session_state["history"].now.open.edits == ((DATA, SHIPPED),)
     assert "TW180" in words(app)  # an A100 has no FP8: said as on the command line
 
 

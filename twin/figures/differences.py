@@ -68,7 +68,7 @@ def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
         for cause in used
     ]
     frame = Frame(
-        x=Axis("Seconds of one step, against the baseline"),
+        x=Axis("Seconds, against the baseline"),
         y=name_axis(()),
         height=80 + 44 * len(names),
         theme=theme,

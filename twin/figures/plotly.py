@@ -92,13 +92,15 @@ def draw(drawings: Sequence[Drawing], frame: Frame) -> Figure:
     ink = INK[frame.theme]
     named = [one.name for one in drawings if not isinstance(one, Cells) and one.name]
     room = frame.width - label_width(drawings, frame.y)
-    above = legend_height(named, room) if frame.legend and named else 10
+    shown = legend_height(named, room) if frame.legend and named else 0
+    above = shown or 10
     above += 22 * (1 + max((mark.lift for mark in frame.marks if not mark.level), default=-1))
     figure.update_layout(
         barmode="relative",
         bargap=0.3,
         height=frame.height + above,
         showlegend=frame.legend,
+        meta={"legend": shown},
         margin={"l": 8, "r": 8, "t": above, "b": 44},
         legend={"orientation": "h", "x": 0, "xref": "container", "xanchor": "left"}
         | {"y": 1, "yref": "container", "yanchor": "top", "traceorder": "normal"}

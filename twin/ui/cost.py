@@ -5,6 +5,7 @@ Serving: throughput of a plan's inference engines against concurrent users and c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import streamlit as st
@@ -148,6 +149,10 @@ def serving_section(shown: OpenPlan) -> None:
         _show(_chosen(found))
     elif isinstance(found, Refusal) and {one.code for one in found.problems} == {NONE.code}:
         _declare(shown.plan.title)
+        example = engines(replace(shown.asked, sets=(*shown.asked.sets, f"{DATA}={_ENGINE}")))
+        if isinstance(example, tuple):
+            st.header(f"An example: {_ENGINE}")
+            _show(_chosen(example))
     else:
         say(shown.plan, found)
 

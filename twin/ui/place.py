@@ -16,6 +16,7 @@ import streamlit as st
 
 from twin.answers import Run
 from twin.figures.charts import Control, View
+from twin.figures.legend import bare, legend
 from twin.figures.palette import Theme
 from twin.figures.plotly import Picture
 from twin.kinds.base import Verb, kind_of
@@ -56,8 +57,10 @@ def place(picture: Picture, key: str, chosen: Callable[[], None] | None = None) 
     findings = picture.title.splitlines()
     st.markdown("  \n".join(f"**{line}**" for line in findings))
     st.caption(picture.caption)
+    if entries := legend(picture.figure):
+        st.html(entries)
     st.plotly_chart(
-        picture.figure,
+        bare(picture.figure),
         key=key,
         config=_CHART,
         alt=". ".join(findings),

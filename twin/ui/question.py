@@ -59,7 +59,7 @@ def first_typed(example: PlanQuestion) -> dict[str, str]:
 def question(typed: Typed) -> PlanQuestion | Failure:
     """What the fields ask for, or what is wrong with the model's configuration."""
     said = {key: _with_unit(key, typed.get(key, "").strip()) for key in _ASKED}
-    asked = PlanQuestion(**said)
+    asked = PlanQuestion(**said | {"gpu": said["gpu"].casefold()})
     if not typed.get(OWN):
         return replace(asked, name="", source="")
     text = typed.get(CONFIG, "").strip()

@@ -81,12 +81,26 @@ def real_section() -> None:
     _origin(found, known[name], answer)
 
 
+_OWN_RUN: Final = (
+    "torchrun --nproc-per-node 2 -m reference.train nano --set parallel.pipeline=2 "
+    "--set train.timeline=true\n"
+    "twin ui SCENARIO --measured runs/train/nano"
+)
+"""Writes a run with timelines, and opens it."""
+
+
 def _none() -> None:
-    st.info(
-        f"There is no real run to show. The trainer writes one into `{runs_folder() / 'train'}` "
-        "when it runs on several ranks; `twin ui SCENARIO --measured RUN` opens one from anywhere.",
-        icon=":material/search_off:",
+    st.info(f"No real run was found in `{runs_folder() / 'train'}`.", icon=":material/search_off:")
+    st.markdown(
+        "This page splits a measured step into compute, waiting and bubble. It compares every "
+        "action with the prediction of the open plan. To see a run of yours:"
     )
+    st.markdown(
+        "1. Train on several ranks with timelines. Any trainer can write them; the guide "
+        "*Where did the time of my real run go* has the format.\n"
+        "2. Open the app beside it, with the scenario that predicts the run."
+    )
+    st.code(_OWN_RUN, language="shell", wrap_lines=True)
 
 
 def _choose(name: str, names: list[str]) -> int | None:
@@ -233,8 +247,8 @@ def live_section() -> None:
         folder, against = _live_run_choose(kept)
     if folder is None:
         st.info(
-            f"There is no run to follow. The trainer writes one into `{runs_folder() / 'train'}`; "
-            f"any other folder with a `{NAME}` in it can be typed above.",
+            f"No run was found in `{runs_folder() / 'train'}`. Type the folder of any run that "
+            f"writes `{NAME}` above. Its pace, remaining time and drift are shown while it runs.",
             icon=":material/search_off:",
         )
     else:

@@ -40,7 +40,7 @@ def words(app: AppTest) -> str:
 
 def test_without_runs_and_seals_the_page_says_where_they_come_from(app: AppTest) -> None:
     text = words(shown(app))
-    assert "There is no run to follow" in text
+    assert "No run was found" in text
     assert "No prediction is sealed" in text
 
 

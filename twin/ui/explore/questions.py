@@ -28,9 +28,8 @@ from twin.explore.search.space import (
     nodes_of,
     schedule_words,
 )
-from twin.explore.sweep.points import PointOutcome, Status
+from twin.explore.sweep.points import PointFidelity, PointOutcome, Status
 from twin.explore.sweep.sweep import frontier
-from twin.kinds.base import Fidelity
 from twin.loading.files import table
 from twin.reports.table import gibibytes, show
 from twin.scenario import Scenario
@@ -88,7 +87,7 @@ class SweepAsked:
 
     plan: Question
     axes: tuple[str, ...] = ()
-    fidelity: Fidelity = "fast"
+    fidelity: PointFidelity = "fast"
 
     @property
     def command(self) -> str:
@@ -96,7 +95,8 @@ class SweepAsked:
         words = ["twin", "sweep", self.plan.name, *_sets(self.plan)]
         for axis in self.axes:
             words += ["--grid", axis]
-        return shlex.join([*words, "--fidelity", self.fidelity])
+        words += ["--fidelity", self.fidelity] if self.fidelity != "whole" else []
+        return shlex.join(words)
 
 
 def _sets(asked: Question) -> list[str]:

@@ -36,13 +36,15 @@ from twin.ui.explore.questions import (
     problem,
     stop,
 )
-from twin.ui.place import OpenPlan, grid, place, say, theme, waiting
+from twin.ui.place import OpenPlan, grid, place, say, small, theme, waiting
 
 _WANTED: Final = "explore sweep"
 _SAID: Final = 3
 """Key figures that are shown of a point."""
 _KEY: Final = "explore swept"
 _TABLE: Final = "explore sweep table"
+_SHORT: Final = ("step", "weight_update")
+"""Kinds whose estimates take seconds."""
 _FIRST: Final = ("parallel.pipeline", "cluster.nodes")
 """The field that is offered first, where the scenario has it."""
 
@@ -63,20 +65,28 @@ def sweep_section(shown: OpenPlan, scenario: Any) -> None:
     if wanted is None or wanted.plan != shown.asked:
         kept = known(work.swept, asked) if asked is not None else None
         wanted = asked if kept is not None and kept.future.done() else None
+    if wanted is None and asked is not None and not wrong and _is_short(asked, scenario):
+        small("An example. Name your own fields and values, then press Sweep.")
+        wanted = asked
     if wanted is None:
-        st.info(
-            "Name a field and its values, such as `parallel.pipeline` with `8, 16, 32`, and press "
-            "Sweep.",
-            icon=":material/grid_on:",
-        )
+        st.info("Name a field and its values, then press Sweep.", icon=":material/grid_on:")
         return
     _answer(shown, scenario, wanted)
+
+
+def _is_short(asked: SweepAsked, scenario: Any) -> bool:
+    """Whether a sweep is that which the page offers, and takes seconds."""
+    kind = kind_of(scenario)
+    first = next((path for path in _FIRST if path in _paths(resolved(scenario), "")), None)
+    offered = first and (f"{first}={_around(scenario, first)}",)
+    return asked.axes == offered and asked.fidelity != "events" and kind.name in _SHORT
 
 
 def _form(shown: OpenPlan, scenario: Any) -> SweepAsked | None:
     """What the fields ask for; None where nothing is named."""
     plan = shown.plan.name
-    own = scenario.sweep is not None and st.toggle(
+    said = getattr(scenario, "sweep", None)
+    own = said is not None and st.toggle(
         "The scenario's own sweep",
         value=True,
         key=f"explore own|{plan}",
@@ -91,16 +101,18 @@ def _form(shown: OpenPlan, scenario: Any) -> SweepAsked | None:
             axis = _axis(plan, place_, usual, paths, scenario)
             if axis:
                 axes.append(axis)
-    events = st.toggle(
+    whole = kind_of(scenario).name != "step"
+    events = not whole and st.toggle(
         "Simulate",
-        value=bool(own and scenario.sweep and scenario.sweep.fidelity == "events"),
+        value=bool(own and said and said.fidelity == "events"),
         key=f"explore events|{plan}",
         persist_state="session",
         help="Off: estimates without contention on shared links.",
     )
     if not axes and not own:
         return None
-    return SweepAsked(shown.asked, tuple(axes), "events" if events else "fast")
+    fidelity = "whole" if whole else "events" if events else "fast"
+    return SweepAsked(shown.asked, tuple(axes), fidelity)
 
 
 def _axis(plan: str, at: int, usual: str | None, paths: list[str], scenario: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from twin.kinds.base import Verb
+from twin.kinds.base import Verb, kind_of
 from twin.ui.answers import Failure, scenario_of
 from twin.ui.explore.break_even import break_even_section
 from twin.ui.explore.exports import expert_section, levers_section
@@ -26,13 +26,24 @@ _STEP: Final[dict[str, Callable[[OpenPlan, Any], None]]] = {
 _SWEEP: Final = "Sweep"
 
 
+def _names(scenario: Any) -> list[str]:
+    """The sections that can say something of a scenario."""
+    first, *others = _STEP
+    if isinstance(scenario, Failure):
+        return [first, _SWEEP, *others]
+    if "recommend" in kind_of(scenario).refusals:
+        return [_SWEEP]
+    if scenario.model.moe is None:
+        others.remove("Expert parallelism")
+    return [first, _SWEEP, *others]
+
+
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
     title("Explore", shown.plan)
-    first, *others = _STEP
-    name = section("Explore", [first, _SWEEP, *others])
     scenario = scenario_of(shown.asked)
+    name = section("Explore", _names(scenario))
     if isinstance(scenario, Failure):
         say(shown.plan, scenario)
         return

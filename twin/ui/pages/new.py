@@ -38,7 +38,8 @@ def page() -> None:
         "Twin simulates training clusters. Say what you want to train. It finds the layout and the "
         "size of the cluster, and tells time and cost with their intervals."
     )
-    doors()
+    if not session.asked_by_link("model"):
+        doors()
     example, answer = _example()
     typed = session.typed()
     if not typed:
