@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import statistics
+import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,15 @@ def test_functions_are_short(sources: list[Path]) -> None:
     lengths = dict(entry for source in sources for entry in functions(source))
     assert {name: lines for name, lines in lengths.items() if lines > 80} == {}
     assert statistics.quantiles(lengths.values(), n=10)[-1] <= 35
+
+
+def test_every_package_that_is_asked_for_has_its_licence_in_the_notices(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    names = {re.split(r"[\[<>=;~! ]", one)[0] for one in asked} - {"twin"}
+    notices = (root / "THIRD_PARTY_NOTICES.md").read_text()
+    listed = notices[notices.index("## Python packages") : notices.index("## vTrain")]
+    assert names <= set(re.findall(r"[\w.-]+", listed))
 
 
 def test_shipped_scenarios_are_named_model_gpucount_gputype_variant(root: Path) -> None:

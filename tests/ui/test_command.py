@@ -1,6 +1,10 @@
 """`twin ui` opens the app on a scenario that was checked as other verbs check it."""
 
 import json
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +34,28 @@ def test_what_the_app_needs_lies_inside_the_package(capsys):
     assert script.parts[-3:] == ("twin", "ui", "router.py")
     assert (script.parent / ".streamlit" / "config.toml").is_file()
     assert words[-1] == SHIPPED
+
+
+@pytest.mark.slow
+def test_the_app_listens_on_this_machine_only_and_frees_its_port_on_sigterm():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    twin = Path(sys.executable).with_name("twin")
+    with subprocess.Popen([twin, "ui", "--port", str(port)], stdout=subprocess.DEVNULL) as app:
+        end = time.monotonic() + 60
+        while not (found := _listening(port)) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert found == ["0100007F"]  # 127.0.0.1
+        app.terminate()
+        app.wait(10)
+    assert _listening(port) == []
+
+
+def _listening(port: int) -> list[str]:
+    """Addresses at which somebody listens, as /proc/net/tcp has them (proc_pid_net(5))."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[1][:8] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "0A"]
 
 
 @pytest.mark.parametrize("verb", ["check", "ui"])
