@@ -41,6 +41,19 @@ _ELSEWHERE: Final = {
     "values": "a part of the catalog: `twin schema`",
 }
 """Sections that have a schema of their own, by key."""
+
+
+def _by_figure(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    words = "by key figure, in the unit of its name; null: unknown, and `unknown` says why"
+    return {"type": "object", "description": words, "additionalProperties": values}
+
+
+_KNOWN: Final[Mapping[str, Any]] = {
+    "kpis": _by_figure({"type": ["number", "null"]}),
+    "intervals": _by_figure({"type": ["array", "null"], "items": {"type": "number"}}),
+    **{key: {"description": words} for key, words in _ELSEWHERE.items()},
+}
+"""Schemas of sections that stand in many answers, by key."""
 _WIDTH: Final = 180
 """Characters of a line of a schema."""
 _FORMS: Final = ("kind", "format", "topic")
@@ -98,12 +111,13 @@ def _simplified(part: Any) -> Any:
     done = {key: _simplified(value) for key, value in part.items()}
     if "properties" in done:
         done["properties"] = {
-            key: {"description": words} if (words := _ELSEWHERE.get(key)) else _simplified(one)
-            for key, one in part["properties"].items()
+            key: _KNOWN.get(key) or _simplified(one) for key, one in part["properties"].items()
         }
         if (values := _of_names(done)) is not None:
             done = {"type": "object", "additionalProperties": values}
     kind = done.get("type")
+    if kind == "null":  # nothing else was seen
+        return {}
     if kind == "integer":
         done["type"] = "number"
     elif isinstance(kind, list):
