@@ -418,3 +418,11 @@ def test_a_wrong_command_is_a_usage_error(
     assert (done.code, done.out) == (code, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("verb", ["calibrate", "check", "measured", "import megatron", "track"])
+def test_a_name_that_no_file_can_have_is_no_bug_of_ours(twin_command: Command, verb: str) -> None:
+    once = ["--once"] if verb == "track" else []
+    done = twin_command(*verb.split(), "a" * 300, *once)
+    assert done.code not in (0, 1), done.err
+    assert "bug" not in done.err

@@ -25,8 +25,12 @@ from twin.cli.verbs import register, verbs
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says of a disk without room."""
+_NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
+"""What it says of names that no file has."""
 PROBLEMS_VERSION = 1
 """Version of the JSON document that names what is wrong with the input."""
+_SHOWN = 80
+"""Characters of a name that a message repeats."""
 
 EPILOG = (
     "Exit codes: 0 ok, 1 bug, 2 usage, 3 invalid scenario or impossible layout, "
@@ -55,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
-        return _explain(error, as_json="--json" in words)
+        return _explain(error, words)
     return code
 
 
@@ -118,12 +122,12 @@ def _app(*, completion: bool) -> typer.Typer:
     )
 
 
-def _explain(error: Exception, as_json: bool) -> int:
+def _explain(error: Exception, words: Sequence[str]) -> int:
     """Say what went wrong: the problems of an input as they are, anything else as a bug of ours."""
     from twin.errors import TwinError
 
     if isinstance(error, TwinError):
-        if as_json:
+        if "--json" in words:
             problems = [problem.as_dict() for problem in error.problems]
             sys.stdout.write(dumps({"version": PROBLEMS_VERSION, "problems": problems}))
         complain(str(error))
@@ -132,6 +136,9 @@ def _explain(error: Exception, as_json: bool) -> int:
         # What is left in the buffer cannot be written at exit either.
         sys.stdout = io.StringIO()
         complain(f"The answer cannot be written: {error.strerror}.")
+        return USAGE
+    if isinstance(error, OSError) and (error.errno in _NO_FILE or error.filename in words):
+        complain(f"`{str(error.filename)[:_SHOWN]}` cannot be used: {error.strerror}.")
         return USAGE
     if os.environ.get("TWIN_DEBUG") == "1":
         complain("".join(traceback.format_exception(error)))
