@@ -70,7 +70,8 @@ def _document(base: Base) -> str:
     return json.dumps(load(base).model_dump(mode="json", by_alias=True))
 
 
-def _divisors(number: int) -> st.SearchStrategy[int]:
+def divisors(number: int) -> st.SearchStrategy[int]:
+    """Degrees that divide a number."""
     return st.sampled_from([d for d in range(1, number + 1) if number % d == 0])
 
 
@@ -81,15 +82,15 @@ def layouts(draw: st.DrawFn, most_stages: int = 16, rounds: tuple[int, int] = (1
     base: Base = draw(st.sampled_from(sorted(SMALL_MODELS)))
     nodes, per_node = draw(st.sampled_from([(1, 1), (1, 8), (2, 2), (2, 4), (2, 8), (4, 4)]))
     ranks = nodes * per_node
-    pipeline = draw(_divisors(ranks).filter(lambda stages: stages <= most_stages))
-    tensor = draw(_divisors(gcd(ranks // pipeline, 8)))
-    context = draw(_divisors(gcd(ranks // pipeline // tensor, 4)))
+    pipeline = draw(divisors(ranks).filter(lambda stages: stages <= most_stages))
+    tensor = draw(divisors(gcd(ranks // pipeline, 8)))
+    context = draw(divisors(gcd(ranks // pipeline // tensor, 4)))
     data = ranks // pipeline // tensor // context
     stage_ranks = tensor * context * data
     expert = expert_tensor = 1
     if base.startswith("kimi"):
-        expert_tensor = draw(_divisors(gcd(stage_ranks, 4)))
-        expert = draw(_divisors(gcd(stage_ranks // expert_tensor, EXPERTS)))
+        expert_tensor = draw(divisors(gcd(stage_ranks, 4)))
+        expert = draw(divisors(gcd(stage_ranks // expert_tensor, EXPERTS)))
     virtual = draw(st.integers(1, 3))
     chunks = pipeline * virtual
     layers = draw(st.integers(max(pipeline, chunks - pipeline + 1), chunks + 2))

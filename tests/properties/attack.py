@@ -1,0 +1,244 @@
+"""Scenarios as an attacker writes them: ten lines over every axis of a step, and shipped scenarios
+of every kind with some values spoiled."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import gcd
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from hypothesis import strategies as st
+
+from tests.properties.layouts import divisors
+from twin.loading import load
+
+NODES = ("h800-8gpu", "h20-8gpu", "a100-80gb-8gpu-8x200g", "h100-8gpu", "b200-8gpu", "gb200-nvl72")
+DISPATCHERS = ("alltoall", "deepep", "hybridep", "allgather", "padded")
+POLICIES = ("norms", "swiglu", "attention_core", "moe_down", "full", "moe", "mla_up")
+OFFLOADS = ("activations", "attention_core", "qkv_input", "moe_up_input", "optimizer")
+BATCH = "train.global_batch"
+LAYERS = "parallel.layers"
+_FOLDER = TemporaryDirectory(prefix="twin-attack-")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A scenario of a training step by sections, as ten lines of YAML."""
+
+    sections: Mapping[str, Mapping[str, Any]]
+
+    def __repr__(self) -> str:
+        return f"\n{self.text}"
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        lines = [f"{key}: {json.dumps(value)}" for key, value in self.sections.items()]
+        return "\n".join(["schema: 1", "name: attack", *lines, "cost: {gpu_hour: 2USD}", ""])
+
+    @property
+    def sequences(self) -> int:
+        """The global batch."""
+        return int(self.sections["train"]["global_batch"].removesuffix("seq"))
+
+    def but(self, **changed: Any) -> Written:
+        """Other values at `section__key`."""
+        sections = {key: dict(value) for key, value in self.sections.items()}
+        for path, value in changed.items():
+            section, key = path.split("__")
+            sections[section][key] = value
+        return replace(self, sections=sections)
+
+    def scenario(self, *overrides: str) -> Any:
+        """As `twin` loads it."""
+        return loaded(self.text, *overrides)
+
+
+def loaded(text: str, *overrides: str) -> Any:
+    """The scenario of a file with this text."""
+    file = Path(_FOLDER.name, "attack.yaml")
+    file.write_text(text, encoding="utf-8")
+    return load(file, overrides)
+
+
+@st.composite
+def written(draw: st.DrawFn) -> Written:
+    """A layout that divides, of any model, node, schedule, memory policy and overlap."""
+    node = draw(st.sampled_from(NODES))
+    per_node = 72 if node.endswith("nvl72") else 8
+    nodes = 1 if per_node > 8 else draw(st.sampled_from([1, 2, 4]))
+    ranks = nodes * per_node
+    tensor = draw(divisors(gcd(ranks, 8)))
+    context = draw(divisors(gcd(ranks // tensor, 2)))
+    pipeline = draw(divisors(gcd(ranks // tensor // context, 8)))
+    data = ranks // tensor // context // pipeline
+    mixture, latent = draw(st.booleans()), draw(st.booleans())
+    virtual = draw(st.sampled_from([1, 1, 2]))
+    micro_batch = draw(st.sampled_from([1, 2]))
+    rounds = pipeline * draw(st.integers(1, 6))
+    hidden = draw(st.sampled_from([512, 2048, 4096, 8192]))
+    heads = draw(st.sampled_from([8, 16]))
+    experts = draw(st.sampled_from([8, 16, 64]))
+    layers = draw(st.integers(pipeline * virtual, 2 * pipeline * virtual + 2))
+    latents = {"q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 64}
+    model: dict[str, Any] = {
+        "name": "m",
+        "layers": layers,
+        "hidden": hidden,
+        "vocab": draw(st.sampled_from([4096, 32000, 128256])),
+        "attention": {"kind": "mla", "heads": heads, **latents}
+        | {"qk_rope_head_dim": 32, "v_head_dim": 64}
+        if latent
+        else {"kind": "gqa", "heads": heads, "kv_heads": 8, "head_dim": 64},
+        "ffn": {"kind": "swiglu", "width": 3 * hidden},
+    }
+    if mixture:
+        model["moe"] = {
+            "experts": experts,
+            "top_k": draw(st.sampled_from([1, 2, 4])),
+            "width": draw(st.sampled_from([512, 1024])),
+            "shared_experts": draw(st.integers(0, 1)),
+            "first_dense_layers": draw(st.integers(0, min(2, layers))),
+        }
+    several = ["interleaved_1f1b", *["dualpipe"] * (virtual == 2 and pipeline % 2 == 0)]
+    kind = draw(st.sampled_from(several if virtual > 1 else ["1f1b", "gpipe", "zb_h1", "zb_h2"]))
+    split = kind != "dualpipe"
+    parallel = {
+        "tensor": tensor,
+        "context": context,
+        "pipeline": pipeline,
+        "virtual": virtual if split else 1,
+        "expert": draw(divisors(gcd(ranks // pipeline, experts))) if mixture else 1,
+        "zero": draw(st.integers(0, 3)),
+        "micro_batch": micro_batch,
+        "sequence_parallel": tensor > 1 and draw(st.booleans()),
+        "dispatcher": draw(st.sampled_from(DISPATCHERS)) if mixture else "alltoall",
+        "overlap_tensor": draw(st.sampled_from(["none", "bulk"])),
+        "overlap_param_gather": draw(st.booleans()),
+        "overlap_grad_reduce": draw(st.booleans()),
+        "schedule": {"kind": kind} | draw(_settings(kind)),
+    }
+    names = [one for one in POLICIES if mixture or "moe" not in one if latent or "mla" not in one]
+    memory: dict[str, Any] = {
+        "recompute": draw(st.just([]) | st.sampled_from(names).map(lambda one: [one])),
+        "offload": draw(
+            st.just([])
+            | st.sampled_from([one for one in OFFLOADS if mixture or "moe" not in one]).map(
+                lambda one: [one]
+            )
+        ),
+    }
+    train = {
+        "tokens": "10B",
+        "global_batch": f"{data * micro_batch * rounds}seq",
+        "sequence": draw(st.sampled_from(["512tok", "2048tok", "8192tok"])),
+        "optimizer": draw(st.sampled_from(["adamw", "muon"])),
+        "precision": draw(st.sampled_from(["bf16", "bf16", "fp8"])),
+    }
+    if train["precision"] == "fp8" and node.startswith("a100"):
+        train["precision"] = "bf16"
+    cluster = {"node": node, "nodes": nodes, "fabric": "rail-fat-tree-400g"}
+    return Written(
+        {"model": model, "cluster": cluster, "parallel": parallel, "memory": memory, "train": train}
+    )
+
+
+def _settings(kind: str) -> st.SearchStrategy[dict[str, Any]]:
+    if kind != "interleaved_1f1b":
+        return st.just({})
+    pairs = {"extra_warmup": 1, "overlap_all_to_all": True}
+    return st.sampled_from([{}, pairs, {"extra_warmup": 1}])
+
+
+KINDS = (
+    "gpt-175b-64xa100-full",
+    "kimi-k2-256xh800",
+    "kimi-k2-2048xh800-goodput",
+    "kimi-k2-whole-run-256xh800",
+    "kimi-k2-rollout-256xh800",
+    "kimi-k2-rephrasing-256xh800",
+    "kimi-k2-rl-256xh800-disaggregated",
+    "kimi-k2-weight-update-16xh20",
+)
+"""A shipped scenario of every kind, with every optional section in one of them."""
+QUICK = (("check",), ("resolve",))
+VERBS = (
+    *QUICK,
+    ("run", "--fidelity", "fast", "--no-cache"),
+    ("run", "--fidelity", "fast", "--no-cache", "--json"),
+    ("explain", "mfu"),
+    ("explain", "links"),
+    ("compare", "gpt-175b-64xa100-full", "--no-cache"),
+    ("export", "--format", "csv", "--no-cache", "--force", "-o"),
+)
+"""What is asked of a spoiled scenario."""
+BAD = ("-1", "0", "null", "[]", "{}", '""', "x", "1e308", "1e400", ".nan", ".inf", "-1tok", "true")
+ODD = ("1", "3", "7", "16000", "999999999999", "1e-30", "[1, 2]", "{kind: x}", "0B/s", "2tok", "é")
+FACTORS = (0.5, 2, 3, 4, 16, 1e-3, 1e3, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line of `twin` on a shipped scenario with spoiled values."""
+
+    verb: tuple[str, ...]
+    scenario: str
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def words(self) -> list[str]:
+        """As `main` takes them."""
+        head, *rest = self.verb
+        file = [str(Path(_FOLDER.name, "out"))] if rest[-1:] == ["-o"] else []
+        sets = [word for path, value in self.values for word in ("--set", f"{path}={value}")]
+        return [head, self.scenario, *rest, *file, *sets]
+
+
+def spoiled(verbs: Sequence[tuple[str, ...]] = VERBS) -> st.SearchStrategy[Command]:
+    """A verb on a shipped scenario of which one or two values are others: of another type, out of
+    range, odd, another of its values, or much larger or smaller."""
+    return st.sampled_from(KINDS).flatmap(lambda name: _spoiled(name, verbs))
+
+
+def _spoiled(name: str, verbs: Sequence[tuple[str, ...]]) -> st.SearchStrategy[Command]:
+    leaves = _leaves(name)
+    paths = st.sampled_from(sorted(leaves))
+    bad = st.sampled_from(BAD) | st.sampled_from(ODD) | paths.map(leaves.__getitem__)
+    edits = st.tuples(paths, bad) | st.tuples(paths, st.sampled_from(FACTORS)).map(
+        lambda one: (one[0], scaled(leaves[one[0]], one[1]))
+    )
+    some = st.lists(edits, min_size=1, max_size=2, unique_by=lambda one: one[0])
+    return st.builds(Command, st.sampled_from(verbs), st.just(name), some.map(tuple))
+
+
+def scaled(value: str, factor: float) -> str:
+    """A value with its first number times a factor; whole numbers stay whole."""
+    found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?", value)
+    if found is None:
+        return value
+    number = float(found[0]) * factor
+    whole = found[0].isdigit() and number >= 1
+    text = str(round(number)) if whole else repr(number)
+    return value[: found.start()] + text + value[found.end() :]
+
+
+@cache
+def _leaves(name: str) -> dict[str, str]:
+    """Every section and value of a scenario as `--set` takes it, by path."""
+    found: dict[str, str] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if path:
+            found[path] = json.dumps(value)
+        if isinstance(value, dict):
+            for key, below in cast("dict[str, Any]", value).items():
+                walk(below, f"{path}.{key}" if path else key)
+
+    walk(load(name).model_dump(mode="json", by_alias=True, exclude_none=False), "")
+    return found
