@@ -19,7 +19,7 @@ from tests.browser.served import PATIENCE_MS, edit, served, settle
 _STEP: Final = "v=1&plan=gpt-175b-64xa100-full;train.tokens=1T"
 _FOUR: Final = (
     "v=1&plan=kimi-k2-256xh800&plan=kimi-k2-256xh800;!name=b;parallel.pipeline=8"
-    "&plan=kimi-k2-256xh800;!name=c;parallel.expert=32"
+    "&plan=kimi-k2-256xh800;!name=c;parallel.expert=8"
     "&plan=kimi-k2-256xh800;!name=d;train.tokens=1T;parallel.micro_batch=2&baseline=0&open=3"
 )
 PAGES: Final = {

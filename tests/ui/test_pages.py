@@ -11,7 +11,7 @@ from twin.errors import TwinError
 from twin.loading import load
 from twin.planning import plan
 from twin.reports import verdict
-from twin.ui import answers
+from twin.ui import answers, place
 from twin.ui.answers import influences
 from twin.ui.scenarios import stamp
 
@@ -160,6 +160,20 @@ def test_two_plans_of_a_link_are_open_side_by_side(opened):
     assert "faster than in" in words(app)
     assert chosen(app, "open plan") == 1
     assert chosen(app, "baseline") == 0
+
+
+def test_a_comparison_says_first_which_plans_fit_and_then_how_fast_they_are(opened, monkeypatch):
+    said, info = [], place.st.info
+    monkeypatch.setattr(
+        place.st, "info", lambda text, **how: said.append(text) or info(text, **how)
+    )
+    new = [f"{FULL};!name={size};train.tokens={size}" for size in ("2T", "3T", "4T")]
+    new[1] += ";parallel.tensor=4"
+    app = opened(FULL, *new, page="compare", baseline="0")
+    (first,) = {one for one in said if "being estimated" in one}
+    assert "Fits with" in first
+    assert "Does not fit" in first
+    assert "being estimated" not in words(app)
 
 
 def test_a_comparison_of_one_unedited_plan_says_how_to_begin(opened):

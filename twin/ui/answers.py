@@ -106,6 +106,11 @@ def begun(asked: Question) -> Pending[Run | Failure]:
     return _SIMULATIONS.ask(asked, lambda note: away(_SIMULATOR, simulated, (asked,), note))
 
 
+def is_known(asked: Question) -> bool:
+    """Whether a plan was asked about before, so that its estimate is there."""
+    return asked in _SIMULATIONS.results
+
+
 def prepare(known: ScenarioFiles) -> None:
     """Simulate the plan that the app opens with, and then, where the machine has nothing else to
     do, the shipped plans that have no stored answer."""

@@ -19,7 +19,7 @@ from twin.figures.charts import Control, View
 from twin.figures.legend import bare, legend
 from twin.figures.palette import Theme
 from twin.figures.plotly import Picture
-from twin.kinds.base import Verb, kind_of
+from twin.kinds.base import Check, Verb, kind_of
 from twin.reports import resolved
 from twin.reports.table import Block, Table
 from twin.ui import session
@@ -29,7 +29,9 @@ from twin.ui.answers import (
     Question,
     Refusal,
     Reply,
+    checked,
     estimate,
+    is_known,
     question,
     reply,
     scenario_of,
@@ -268,14 +270,26 @@ def replied(asked: Question) -> Reply:
 
 def compared_alike(workspace: Workspace) -> None:
     """Answer the compared plans by one fidelity in this run of the page: until all are simulated,
-    every place shows the estimate."""
+    every place shows the estimate. Before there is one, whether they fit."""
     asked = [ask_about(plan) for plan in workspace.compared]
-    found = [replied(one) for one in asked]
+    outline = st.empty()
+    with outline:
+        if sum(not is_known(one) for one in asked) > 1:
+            _outline(workspace.compared)
+        found = [replied(one) for one in asked]
+    outline.empty()
     coming = next((one.better for one in found if one.better is not None), None)
     if coming is None or any(one.now is None for one in found):
         return
     for one, own in zip(asked, found, strict=True):
         session.replies()[one] = Reply(estimate(one), own.better or coming)
+
+
+def _outline(plans: Iterable[Draft]) -> None:
+    """Whether plans fit in memory, which is known before anything is estimated."""
+    found = ((plan.title, checked(ask_about(plan))) for plan in plans)
+    known = [f"- **{name}**: {one.sentences[0]}" for name, one in found if isinstance(one, Check)]
+    st.info("\n".join(["The plans are being estimated.", *known]), icon=":material/balance:")
 
 
 def _titled(found: Reply, plan: Draft) -> Reply:
