@@ -190,7 +190,7 @@ except OSError:
         ANY,
     ),
     "shared_memory_folder": (
-        "bounded_memory",
+        "read_only_system",
         """
 total = 0
 try:

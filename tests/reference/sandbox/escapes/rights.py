@@ -20,8 +20,6 @@ ATTEMPTS = (
         takes_back_no_new_privileges="if ctypes.CDLL(None).prctl(38, 0, 0, 0, 0) == 0: escaped()",
         name_of_the_host="attempt(lambda: socket.sethostname('x'))",
         clock="attempt(lambda: time.clock_settime(time.CLOCK_REALTIME, 0))",
-        spares_itself_from_the_kernel="attempt(lambda: open('/proc/self/oom_score_adj', 'w')"
-        ".write('-1000'))",
         above_others="attempt(lambda: os.setpriority(0, 0, -20))",
         in_real_time="attempt(lambda: os.sched_setscheduler(0, 1, os.sched_param(1)))",
     ),
