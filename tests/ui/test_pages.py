@@ -288,6 +288,13 @@ def test_a_broken_link_says_so_and_opens_the_usual_scenario(opened):
     assert "no edit" in words(app)
 
 
+def test_a_parameter_that_nobody_knows_is_told_and_the_rest_opens(opened):
+    app = opened(FULL, sektion="memory")
+    assert plans(app) == [FULL]
+    (told,) = (box.value for box in app.warning if "sektion" in box.value)
+    assert "Did you mean `section`?" in told
+
+
 def test_a_link_to_a_file_of_another_machine_says_so(opened):
     assert "knows no scenario `theirs.yaml`" in words(opened("theirs.yaml"))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -22,12 +23,16 @@ from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 VERSION: Final = 1
 """Version of the format; it grows when an old link would be read wrongly."""
+KNOWN: Final = ("v", "plan", "update", "open", "baseline", "section", "run")
+"""Parameters of a link to plans."""
 _UPDATE: Final = "update"
 """The parameter of a plan that is a weight update, in old links."""
 COMFORTABLE: Final = 1_800
 """Characters of a link up to which every program that passes links on keeps them whole."""
 LONGEST: Final = 12_000
 """Characters of a query that servers take."""
+_SHOWN: Final = 40
+"""Characters of a name that a message repeats."""
 _MOST_TEXT: Final = 200_000
 """Bytes of a scenario's text in a link."""
 _PLAIN: Final = " ,:[]{}/.()"
@@ -74,6 +79,15 @@ def decode(query: Query) -> Workspace:
         if index is not None and index >= len(plans):
             raise BrokenLinkError(f"It means plan {index + 1} of {len(plans)}.")
     return Workspace(plans, shown, baseline)
+
+
+def left_out(query: Query) -> str:
+    """What a link to plans says that nobody knows, in words; empty where there is nothing."""
+    unknown = [key for key in query if key not in KNOWN]
+    near = [found for key in unknown for found in get_close_matches(key, KNOWN, 1)]
+    names = ", ".join(f"`{key[:_SHOWN]}`" for key in unknown)
+    hint = f" Did you mean {' and '.join(f'`{one}`' for one in near)}?" if near else ""
+    return f"It says {names}, which this app does not know and leaves out.{hint}" if names else ""
 
 
 def last(query: Query, key: str) -> str | None:

@@ -14,7 +14,7 @@ import streamlit as st
 from twin.evidence.live.follower import Follower, follow
 from twin.ui.answers import Question, Reply
 from twin.ui.background import Pending
-from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last
+from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last, left_out
 from twin.ui.scenarios import ScenarioFiles, command_line, scenario_files
 from twin.ui.workspace import Draft, History, Workspace
 
@@ -259,16 +259,12 @@ def _revisit(page: str, query: Query, *, touched: bool) -> None:
 
 
 def say_broken_link() -> None:
-    """Why the link that was followed opened nothing, until the visitor has read it."""
+    """What of the link that was followed opened nothing, until the visitor has read it."""
     reason = st.session_state.get(_BROKEN)
     if reason is None:
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.warning(
-            f"This link could not be opened. {reason} A shipped scenario is shown instead; ask for "
-            "the link, or for the scenario's file, again.",
-            icon=":material/link_off:",
-        )
+        st.warning(reason, icon=":material/link_off:")
         st.button("Got it", on_click=lambda: st.session_state.pop(_BROKEN, None))
 
 
@@ -281,8 +277,13 @@ def _first(scenarios: ScenarioFiles, query: Query) -> Workspace:
         found = decode(query)
         _refuse_unknown(found.plans, scenarios)
     except BrokenLinkError as error:
-        st.session_state[_BROKEN] = str(error)
+        st.session_state[_BROKEN] = (
+            f"This link could not be opened. {error} A shipped scenario is shown instead; ask for "
+            "the link, or for the scenario's file, again."
+        )
         return usual
+    if unknown := left_out(query):
+        st.session_state[_BROKEN] = f"Not all of this link could be opened. {unknown}"
     return found
 
 
