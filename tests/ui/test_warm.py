@@ -26,8 +26,8 @@ def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, t
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
     update = "kimi-k2-weight-update-16xh20"
     monkeypatch.setattr(answers, "shipped_scenarios", lambda: (SMALL, update))
-    answers.store_shipped(lambda _: None)
+    answers.store_shipped(SMALL, lambda _: None)
     (first,) = stored()
     assert first.command == f"twin run {SMALL}"
-    answers.store_shipped(lambda _: None)
+    answers.store_shipped(SMALL, lambda _: None)
     assert stored() == [first]

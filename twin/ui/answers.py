@@ -34,8 +34,6 @@ _T = TypeVar("_T")
 
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
-_FIRST: Final = 60.0
-"""Seconds for which shipped plans wait for the plan that the app opens with."""
 GLANCE: Final = 0.05
 """Seconds for which a page waits for the simulation before it shows the estimate: enough to read a
 stored answer."""
@@ -111,19 +109,24 @@ def is_known(asked: Question) -> bool:
     return asked in _SIMULATIONS.results
 
 
-def prepare(known: ScenarioFiles) -> None:
-    """Simulate the plan that the app opens with, and then, where the machine has nothing else to
-    do, the shipped plans that have no stored answer."""
-    begun(question(known, known.first, None, ())).within(_FIRST)
+def prepare(first: str) -> None:
+    """Start the process that simulates; and where the machine has nothing else to do, simulate the
+    shipped plans that have no stored answer, first the one that the app opens with."""
+    _SIMULATIONS.ask("ready", lambda note: away(_SIMULATOR, ready, (), note))
     worker = Worker(IDLE)
-    away(worker, store_shipped, (), lambda _: None)
+    away(worker, store_shipped, (first,), lambda _: None)
     worker.end()
 
 
-def store_shipped(note: Note) -> None:
+def ready(note: Note) -> None:
+    """Nothing: what a process loads to do it is what it needs to simulate."""
+    del note
+
+
+def store_shipped(first: str, note: Note) -> None:
     """Simulate the shipped scenarios whose answers the folder of stored runs takes, and lacks."""
     known = {one.hash for one in stored() if one.current and one.fidelity == "events"}
-    names = shipped_scenarios()
+    names = sorted(shipped_scenarios(), key=lambda name: name != first)
     for at, name in enumerate(names):
         note(at / len(names))
         asked = Question(name, None, (), 0)

@@ -12,6 +12,7 @@ import streamlit as st
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, NEW, PLAN, RESULT, session
 from twin.ui.place import compared_alike, say_bug
 from twin.ui.sidebar import awaiting, sidebar
+from twin.ui.warm import DRAWN
 
 _LOG = logging.getLogger(__name__)
 _MOVED: Final = {
@@ -69,6 +70,8 @@ def route() -> None:
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
         _LOG.error("a page failed", exc_info=error)
         say_bug(f"{type(error).__name__}: {error}")
+    finally:
+        DRAWN.set()
 
 
 def _nothing() -> None:
