@@ -33,7 +33,7 @@ PAGES: Final = {
     "RL iteration": "result?v=1&plan=kimi-k2-rl-256xh800;rl.iteration.rewards=20s"
     ";rl.rollout.requests=3200",
     "Weight update": "result?v=1&plan=kimi-k2-weight-update-16xh20"
-    ";weight_update.free_memory=6GiB;weight_update.bucket=1GiB",
+    ";weight_update.free_memory=20GiB;weight_update.bucket=2GiB",
 }
 """The last edit of each is taken back, where there is one."""
 CONTENT: Final = ", ".join(
