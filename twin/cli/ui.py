@@ -1,4 +1,5 @@
-"""`twin ui`: open the app."""
+"""`twin ui`: open the app. What reads scenarios is loaded where one is given: the app's own process
+loads it again."""
 
 from __future__ import annotations
 
@@ -9,10 +10,6 @@ from pathlib import Path
 
 from twin.cli.output import Output
 from twin.errors import Problem, UsageError
-from twin.evidence.measured.run_folder import read
-from twin.kinds.base import kind_of
-from twin.loading import load_any
-from twin.loading.files import find_scenario, shipped_folder
 
 VERSION = 1
 """Version of the JSON document."""
@@ -50,6 +47,7 @@ def ui(
 
 def _real(folder: Path) -> str:
     """The absolute path of a real run's folder. Raises `twin.errors.TwinError` where it is none."""
+    from twin.evidence.measured.run_folder import read
 
     return str(read(folder).folder.absolute())
 
@@ -59,6 +57,9 @@ def _checked(scenario: str) -> str:
 
     Raises `twin.errors.TwinError` where no answer could be had from it.
     """
+    from twin.kinds.base import kind_of
+    from twin.loading import load_any
+    from twin.loading.files import find_scenario, shipped_folder
 
     if scenario == "-":
         hint = "save the scenario to a file, and give that"
