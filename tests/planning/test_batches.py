@@ -21,3 +21,20 @@ def test_a_batch_that_is_offered_is_one_that_the_schedule_can_run(wanted: int) -
     assert offered[0] < wanted < offered[-1]
     for batch in offered:
         plan(load("kimi-k2-256xh800", [f"train.global_batch={batch}seq"]))
+
+
+@pytest.mark.parametrize(("kind", "most"), [("gpipe", 2048), ("1f1b", 1_000_000)])
+def test_a_step_of_endless_micro_batches_is_refused_before_its_order_is_written(
+    kind: str, most: int
+) -> None:
+    sets = [
+        "cluster.nodes=1",
+        "parallel.pipeline=1",
+        f"parallel.schedule={kind}",
+        "train.tokens=100T",
+    ]
+    asked = ("gpt-22b-8xa100", [*sets, f"train.global_batch={10 * most}seq"])
+    with pytest.raises(ScenarioError, match="TW122") as caught:
+        plan(load(*asked))
+    (told,) = (one for one in caught.value.problems if one.code == "TW122")
+    assert f"at most {most}seq" in told.hint

@@ -75,7 +75,7 @@ CODES: Final = {
     "TW119": "parallel.layers does not name every chunk",
     "TW120": "parallel.layers has a negative entry",
     "TW121": "parallel.layers does not add up to the model",
-    "TW122": "too many micro-batches for an order that never repeats",
+    "TW122": "too many micro-batches to simulate",
     "TW123": "the kernels of a micro-batch take too little time to count",
     "TW124": "the expert-tensor degree does not divide the experts' width",
     "TW125": "expert-tensor parallelism without sequence parallelism",
@@ -100,7 +100,10 @@ REPLICAS: Final = ("data", "expert_data")
 
 MOST_PLAYED: Final = 2048
 """Micro-batches that an order which never repeats may have. They are all played, at about 10 ms and
-0.4 MB each for 48 layers; an order that repeats is played in part, and has no limit."""
+0.4 MB each for 48 layers."""
+MOST_ORDERED: Final = 1_000_000
+"""Micro-batches of an order that repeats. It is played in part, but written out whole, at about 5 us
+for each micro-batch."""
 
 
 def problems(scenario: Scenario) -> list[Problem]:
@@ -261,24 +264,24 @@ def layers_fill_the_chunks(scenario: Scenario) -> list[Problem]:
 
 
 def whole_order_can_be_played(scenario: Scenario) -> list[Problem]:
-    """An order that never repeats is played in full, so it has an end."""
+    """An order that never repeats is played in full, any other is written out: both have an end."""
     parallel = scenario.parallel
     if not _grid_is_whole(scenario) or microbatches_are_whole(scenario):
         return []
     count, kind = microbatches(scenario), parallel.schedule.kind
     shape = parallel.pipeline, parallel.virtual, count
-    if (
-        count <= MOST_PLAYED
-        or parallel.schedule.problems(*shape)
-        or parallel.schedule.period(*shape) is not None
-    ):
+    if count <= MOST_PLAYED or parallel.schedule.problems(*shape):
         return []
-    message = (
-        f"{count} micro-batches per step are more than the {MOST_PLAYED} that can be played of "
-        f"{kind}, whose order never repeats"
-    )
-    most = MOST_PLAYED * lay_out(scenario).data * parallel.micro_batch
-    hint = f"at most {most}seq, a larger micro_batch, or schedule 1f1b"
+    # Whether a longer order repeats is not asked: the answer may take as long as the order.
+    repeats = count > MOST_ORDERED or parallel.schedule.period(*shape) is not None
+    most = MOST_ORDERED if repeats else MOST_PLAYED
+    if count <= most:
+        return []
+    message = f"{count:,} micro-batches per step are more than the {most:,} that can be simulated"
+    message += "" if repeats else f" of {kind}, whose order never repeats"
+    other = "" if repeats else ", or schedule 1f1b"
+    batch = most * lay_out(scenario).data * parallel.micro_batch
+    hint = f"at most {batch}seq, a larger micro_batch{other}"
     return [problem("TW122", "train.global_batch", message, hint)]
 
 
