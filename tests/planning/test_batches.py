@@ -27,13 +27,8 @@ def test_a_batch_that_is_offered_is_one_that_the_schedule_can_run(wanted: int) -
 def test_a_step_of_endless_micro_batches_is_refused_before_its_order_is_written(
     kind: str, most: int
 ) -> None:
-    sets = [
-        "cluster.nodes=1",
-        "parallel.pipeline=1",
-        f"parallel.schedule={kind}",
-        "train.tokens=100T",
-    ]
-    asked = ("gpt-22b-8xa100", [*sets, f"train.global_batch={10 * most}seq"])
+    sets = [f"parallel.schedule={kind}", "parallel.virtual=1", "train.tokens=900T"]
+    asked = ("gpt-175b-64xa100-full", [*sets, f"train.global_batch={10 * most}seq"])
     with pytest.raises(ScenarioError, match="TW122") as caught:
         plan(load(*asked))
     (told,) = (one for one in caught.value.problems if one.code == "TW122")

@@ -102,8 +102,8 @@ MOST_PLAYED: Final = 2048
 """Micro-batches that an order which never repeats may have. They are all played, at about 10 ms and
 0.4 MB each for 48 layers."""
 MOST_ORDERED: Final = 1_000_000
-"""Micro-batches of an order that repeats. It is played in part, but written out whole, at about 5 us
-for each micro-batch."""
+"""Micro-batches of an order that repeats. It is played in part, but written out whole, at about
+5 us for each."""
 
 
 def problems(scenario: Scenario) -> list[Problem]:
