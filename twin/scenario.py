@@ -136,7 +136,7 @@ class TrainSpec(Spec):
     their own along both sides; row: of each row of an operand, cast by rows and by columns, as
     torchao's rowwise recipe"""
     gradients: Literal["fp32", "bf16"] = "fp32"
-    """numbers in which gradients are kept over micro-batches and reduced over ranks"""
+    """dtype in which gradients are accumulated over micro-batches and reduced over ranks"""
     fp8_param_gather: Flag = False
     """new weights are sent to other ranks in FP8, a byte each, with one scale per tensor
     (Megatron-LM's flag of that name); of mx in bf16, since each tensor is kept along both sides"""

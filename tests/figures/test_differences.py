@@ -57,7 +57,7 @@ def test_the_widest_swing_is_on_top_and_both_ends_are_labelled():
     assert list(low.x) == [-2.0, -0.1]
     assert list(high.text) == ["+1.00 s", "+100 ms"]
     assert "wide matters most" in picture.title
-    assert "more or less than their sum" in picture.caption
+    assert "may not add up" in picture.caption
 
 
 def test_a_tornado_shows_no_more_than_asked():

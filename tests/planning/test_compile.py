@@ -207,9 +207,9 @@ def test_a_plain_dense_run_on_its_own_calibration_has_nothing_to_say() -> None:
 @pytest.mark.parametrize(
     ("sets", "code", "said"),
     [
-        ([], "software-assumed", f"A100-80GB: {', '.join(stacks_of('A100-80GB'))}."),
+        ([], "software-assumed", f"{len(stacks_of('A100-80GB'))} stacks have"),
         (["cluster.node=h20-8gpu"], "software-assumed", "No stack of the catalog"),
-        (["software=null"], "bare-kernels", "(63.7 us) per kernel"),
+        (["software=null"], "bare-kernels", "63.7 us per kernel"),
         (["software=megatron-core"], None, ""),
         (["software=in-house"], None, ""),
     ],

@@ -1,15 +1,19 @@
 """A link opens the workspace that it was made from, for ever; a broken one says why it does not."""
 
+import re
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twin.loading.files import shipped_scenarios
 from twin.ui.links import BrokenLinkError, address, decode, encode, last
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
+ROOT = Path(__file__).parents[2]
 NAMES = st.text(min_size=1, max_size=20)
 TEXTS = st.none() | st.text(min_size=1, max_size=200)
 EDITS = st.dictionaries(NAMES, st.text(max_size=30), max_size=4).map(lambda d: tuple(d.items()))
@@ -135,3 +139,32 @@ def test_a_text_that_unpacks_without_end_is_refused():
     huge = encode(Workspace((Draft("a", "a", " " * 1_000_000),)))
     with pytest.raises(BrokenLinkError, match="too long"):
         decode(huge)
+
+
+UPDATES = [name for name in shipped_scenarios() if "weight-update" in name]
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_a_link_to_a_weight_update_opens_that_update_and_no_other(name):
+    """Beside other updates, open or not, and as old links wrote it."""
+    drafts = tuple(Draft(one, one) for one in UPDATES)
+    at = UPDATES.index(name)
+    for workspace in (Workspace((drafts[at],)), Workspace(drafts, at)):
+        query = parse_qs(urlsplit(address("http://app/result", workspace, None)).query)
+        assert decode(query).open.scenario == name
+    old = {"update": [name], "plan": [one for one in UPDATES if one != name], "open": ["0"]}
+    assert decode(old).open.scenario == name
+
+
+def test_a_link_in_the_documentation_that_names_a_scenario_leads_to_it():
+    """`[kimi-k2-256xh800](...kimi-k2-256xh800.yaml)`: the text and the target agree."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    links = [
+        found
+        for page in pages
+        for found in re.findall(r"\[`?([\w.-]+)`?\]\(([^)#]+\.yaml)\)", page.read_text())
+    ]
+    known = {path.stem for path in (ROOT / "scenarios").rglob("*.yaml")}
+    named = [(text.removesuffix(".yaml"), target) for text, target in links]
+    assert [pair for pair in named if pair[0] in known and Path(pair[1]).stem != pair[0]] == []
+    assert named

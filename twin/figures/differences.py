@@ -85,8 +85,8 @@ def step_deltas(comparison: Comparison, theme: Theme) -> Picture:
     return Picture(
         title="\n".join(_step_finding(delta) for delta in comparison.deltas),
         caption=(
-            f"Left of the line a plan spends less than {comparison.reports[0].name}, right of it "
-            "more; a bar's parts sum to the difference of the steps."
+            f"Left of the line: less time than {comparison.reports[0].name}. Right: more. A bar's "
+            "parts sum to the difference."
         ),
         figure=draw(drawings, frame),
         table=(*rows, total),
@@ -128,8 +128,8 @@ def attribution(
     return Picture(
         title=_attribution_finding(base, other, named),
         caption=(
-            "From the upper step to the lower one: what each changed input is worth in seconds, "
-            "averaged over the orders in which the inputs could change."
+            "Each bar is the effect of one changed input, averaged over the orders in which inputs "
+            "could change."
         ),
         figure=cascade(rungs, "Seconds of one step", theme),
         table=(
@@ -174,8 +174,8 @@ def tornado(
     return Picture(
         title=_tornado_finding(widest, figure, unit),
         caption=(
-            "One number at a time at the low and at the high end of its range, all others as "
-            "planned; numbers that are off together may do more or less than their sum."
+            "Each number moves alone to the low and the high end of its range. Effects of several "
+            "may not add up."
         ),
         figure=draw(drawings, frame),
         table=tuple(_swing_row(one, figure, unit) for one in widest),

@@ -68,7 +68,7 @@ def stage_memory(memory: MemoryReport, name: str, theme: Theme, reach: float = 0
         title=f"{name}: {_finding(memory)}",
         caption=(
             "Each bar is one GPU of a pipeline stage at its peak. Tensors must end left of the "
-            "budget line; between budget and capacity lies the runtime's reserve."
+            "budget line. The rest up to capacity is the runtime's reserve."
         ),
         figure=draw(bars, replace(frame, marks=_limits(memory, theme))),
         table=_table(memory),
@@ -155,9 +155,9 @@ def peak_memory(
     return Picture(
         title=f"{name}: {_largest(memory)}",
         caption=(
-            f"One GPU of stage {memory.peak.stage} during the {memory.peak.peak_moment}: each bar "
-            "begins where the one above ends. The line is what the driver exposes; beyond it the "
-            f"plan does not fit.{_as_counted(memory)}"
+            f"One GPU of stage {memory.peak.stage} during the {memory.peak.peak_moment}. Each bar "
+            "begins where the one above ends. Beyond the line the plan does not fit."
+            f"{_as_counted(memory)}"
         ),
         figure=cascade(rungs, "GiB on one GPU", theme, [mark]),
         table=tuple(
@@ -242,8 +242,7 @@ def memory_map(memory: MemoryReport, name: str, theme: Theme) -> Picture:
             f"{max(spread):.3g} GiB per stage"
         ),
         caption=(
-            "Rows are stages at their fullest moment, columns what fills them; numbers are GiB on "
-            "one GPU, and the fuller the colour, the more."
+            "Rows are stages at their peak, columns are categories. Numbers are GiB on one GPU."
         ),
         figure=draw([cells], frame),
         table=_table(memory),

@@ -245,9 +245,8 @@ def links(use: NetworkUse, name: str, theme: Theme) -> Picture:
     return Picture(
         title=f"{name}: {lowered(use_sentence(use)).rstrip('.')}",
         caption=(
-            "Each bar is one class of link, mean of all and of both directions: how long something "
-            "is under way on it, and how long the same bytes would take at full rate. NIC traffic "
-            "crosses the PCIe link of its GPU, and so do copies to host memory."
+            "Each bar is one class of link, averaged over links and directions: busy time, and the "
+            "same bytes at full rate. NIC traffic and copies to the host also cross PCIe."
         ),
         figure=draw(bars, frame),
         table=_link_table(use),
@@ -375,8 +374,8 @@ def windows(found: Sequence[LayerOverlap], name: str, theme: Theme) -> Picture:
     return Picture(
         title=f"{name}: {lowered(sentence(found)).rstrip('.')}",
         caption=(
-            "One layer and micro-batch on one rank, each bar alone. What is left of the line can "
-            "hide an all-to-all; what a link's bar reaches beyond it must show."
+            "One layer and micro-batch on one rank. Work left of the line can hide the "
+            "all-to-all. What a link's bar takes beyond it is exposed."
         ),
         figure=draw([*_kernel_bars(found, theme), *_demands(found, theme)], frame),
         table=tuple(_layer_cells(one) for one in found),

@@ -72,9 +72,9 @@ def throughput(found: Serving, theme: Theme) -> Picture:
     dashed = " Dashed: the same without halves that take turns." if found.engine.two_batches else ""
     return Picture(
         title=sentence(found).replace(". ", "\n").rstrip("."),
-        caption="Further right each user waits less, further up a GPU does more. Each line begins "
-        "at the right with one user in every group, and users double from dot to dot up to where "
-        f"memory or the engine's `batch` ends.{dashed} Rates are those of decoding alone.",
+        caption="Right is faster for each user, up is more per GPU. Each line begins at the right "
+        "with one user per group. Users double from dot to dot until memory ends, or the engine's "
+        f"`batch`.{dashed} Decoding only.",
         figure=draw(drawn, frame),
         table=tuple(_row(found, at, one) for at in shown_at for one in at.points),
     )
@@ -168,9 +168,8 @@ def steps(found: Serving, theme: Theme) -> Picture:
     )
     return Picture(
         title=_finding([one for _, one in rows]),
-        caption="One step: a token for every user. Each context's rows have more and more users. "
-        "Bytes are read at the rate of the device memory; matrix products that this rate binds "
-        "count as weights.",
+        caption="One step gives every user a token. GEMMs that memory bandwidth binds count as "
+        "weights.",
         figure=draw(bars, frame),
         table=tuple(
             {"Context and users": name, "Step": duration(one.step)}
@@ -210,9 +209,8 @@ def twice_the_heads(found: Serving, theme: Theme) -> Picture:
     x = Axis("Percent more", (min(0.0, 1.1 * min(changes)), 1.1 * max(changes)))
     return Picture(
         title=heads(found).rstrip("."),
-        caption="At 131,072 tokens, with the same engine. FLOP first, then what they cost: a step "
-        "that waits for memory reads the cache once for all heads, a prompt waits for arithmetic, "
-        "and wider matrices leave less room for the cache.",
+        caption="At 131,072 tokens, with the same engine. Steps are bound by memory, so twice the "
+        "heads cost little. Prompts are bound by FLOP. Wider matrices leave less cache.",
         figure=ranking(rows, x, theme, row=40),
         table=tuple(
             {

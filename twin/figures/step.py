@@ -189,8 +189,8 @@ def step_losses(waterfall: Waterfall, name: str, theme: Theme) -> Picture:
     return Picture(
         title=f"{name}: {_largest_loss(waterfall)}",
         caption=(
-            "From top to bottom: the model's FLOP at the peak of every GPU, then what each loss "
-            "adds: seconds averaged over pipeline stages, and share of the step."
+            "The first bar is the model's FLOP at peak. Each bar below is one loss: seconds, "
+            "averaged over pipeline stages, and share of the step."
         ),
         figure=cascade(rungs, "Seconds of one step", theme),
         table=_losses_table(waterfall),

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import cache
 from math import gcd
 from pathlib import Path
+from typing import Final
 
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
@@ -27,6 +28,9 @@ from twin.planning.mesh import in_pods, members_per_node, neighbours_share
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.scenario import Scenario
 from twin.spec.memory import MemorySpec
+
+_NAMED: Final = 3
+"""Names of assumed numbers that a warning tells; `twin resolve` has all with their sources."""
 
 
 def memory_caveats(
@@ -128,6 +132,12 @@ def updated_on_host(policy: MemorySpec) -> list[Warning]:
 
 def _idle(text: str) -> Warning:
     return Warning("idle-memory-policy", text)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are: `a, b, c and 4 more`."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _warning(code: str, **values: object) -> Warning:
@@ -236,7 +246,7 @@ def software(scenario: Scenario) -> list[Warning]:
         return [_warning("bare-kernels", dispatch=dispatch)] if known else []
     if not scenario.software_assumed:
         return []
-    known = f"Stacks with a calibration for {gpu}: {', '.join(stacks)}."
+    known = f"{len(stacks)} stacks have a calibration for {gpu}."
     if not stacks:
         known = f"No stack of the catalog has a calibration for {gpu}; each takes the GPU's own."
     return [_warning("software-assumed", name=stack.name, stacks=known)]
@@ -266,10 +276,9 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     others += [f"software ({of_the_stack} numbers)"] if of_the_stack else []
     found: list[Warning] = []
     if efficiencies:
-        names = ", ".join(efficiencies)
-        found.append(_warning("assumed-calibration", names=names))
+        found.append(_warning("assumed-calibration", names=some(efficiencies)))
     if others:
-        found.append(_warning("assumed-hardware", paths=", ".join(others)))
+        found.append(_warning("assumed-hardware", paths=some(others)))
     return found
 
 

@@ -190,8 +190,8 @@ def _show(found: Serving) -> None:
     _facts(found)
     if not any(at.points for at in found.curve.contexts):
         st.error(
-            "The engine has no memory for a sequence of any of these contexts beside its weights: "
-            "give it more GPUs, FP8 weights, an FP8 cache, or a smaller `chunk`.",
+            "The engine has no memory for a sequence of any of these contexts. Give it more GPUs, "
+            "FP8 weights, an FP8 cache, or a smaller `chunk`.",
             icon=":material/block:",
         )
         return

@@ -78,7 +78,7 @@ def metrics(shown: OpenPlan, keys: Sequence[str], width: int | Literal["content"
                 if ends:
                     st.caption(f"80 %: {ends}")
     if not report.fits:
-        st.caption("These are the figures if the plan did fit.")
+        st.caption("As if the plan did fit.")
 
 
 def _metric(kpi: Kpi, value: float | None, delta: KpiDelta | None, *, judged: bool) -> None:
@@ -292,7 +292,7 @@ def _choices(category: Choice) -> None:
     if rows:
         table(rows)
     else:
-        st.caption("It has nothing to set.")
+        st.caption("No settings.")
 
 
 def _use(category: Category, name: str) -> None:

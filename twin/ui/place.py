@@ -365,8 +365,8 @@ def say(plan: Draft, failure: Failure) -> None:
     match failure:
         case Refusal(text=text):
             st.error(
-                f"**{plan.title}** is invalid, or its layout impossible. Your edits are kept on "
-                "the page Plan.",
+                f"**{plan.title}** cannot run as written. Mend it on the page Plan; your edits are "
+                "kept.",
                 icon=":material/error:",
             )
             code(text)

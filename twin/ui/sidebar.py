@@ -197,7 +197,7 @@ def _export(shown: OpenPlan) -> None:
     """The open plan as files, each made when it is asked for."""
     scenario, now = scenario_of(shown.asked), shown.reply.now
     if isinstance(scenario, Failure):
-        st.caption("An invalid plan has nothing to export; its link can be shared all the same.")
+        st.caption("An invalid plan cannot be exported. Its link can be shared.")
         return
     _button("Scenario (YAML)", lambda: resolve(scenario).encode(), f"{shown.plan.name}.yaml")
     if not isinstance(now, Run) or "export" in now.kind.refusals:
@@ -206,7 +206,7 @@ def _export(shown: OpenPlan) -> None:
         now = step_view(shown).reply.now
         st.caption("Files hold the training step.")
     if shown.reply.better is not None:
-        st.caption("Until the simulation is done, files hold the estimate, and say so.")
+        st.caption("Files hold the estimate until the simulation is done, and say so.")
     if not isinstance(now, Run):
         return
     for name, label in _FORMATS.items():

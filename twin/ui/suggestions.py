@@ -36,7 +36,7 @@ def suggestions(shown: OpenPlan) -> None:
         return
     if not found:
         st.info(
-            "No plan with one or two other settings fits. A larger cluster or another model does.",
+            "No plan with one or two other settings fits. Take more GPUs, or a smaller model.",
             icon=":material/search_off:",
         )
     else:

@@ -92,9 +92,9 @@ def actions(compared: StepComparison, theme: Theme) -> Picture:
     return Picture(
         title=_worst(known),
         caption=(
-            "Medians, mean over chunks. F and B are forward and backward passes, I and W the "
-            "backward's halves (input and weights), without what they wait for; a message or an "
-            "all-to-all is one transfer, from when its ranks were there."
+            "Medians, averaged over chunks, without waiting. F and B are forward and backward, I "
+            "and W the backward for inputs and for weights. A transfer begins when its ranks are "
+            "ready."
         ),
         figure=draw(drawings, frame),
     )

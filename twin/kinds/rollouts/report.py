@@ -26,7 +26,7 @@ from twin.kinds.rollouts.plan import (
     Spent,
 )
 from twin.loading import scenario_hash
-from twin.planning.caveats import assumed_numbers
+from twin.planning.caveats import assumed_numbers, some
 from twin.planning.types import Warning
 from twin.reports.compare import FieldDifference
 from twin.reports.cost import hourly
@@ -60,9 +60,9 @@ def caveats(scenario: Scenario, server: Engine) -> Iterable[Warning]:
     measured = profile.matmuls is not None and profile.matmuls.fp8 is not None
     if server.spec.precision == "fp8" and not measured:
         text = (
-            f"Calibration {profile.name} of the engine has no FP8 products: they are taken to reach"
-            " the shares of the FP8 peak that bf16 ones reach of theirs. Block-scaled kernels reach"
-            " less, so passes take longer than told here."
+            f"Calibration {profile.name} of the engine has no FP8 GEMMs. They are assumed to reach "
+            "the same shares of peak as bf16. Block-scaled kernels reach less, so real passes take "
+            "longer."
         )
         yield Warning("calibration-without-fp8", text)
     names = sorted(
@@ -71,7 +71,7 @@ def caveats(scenario: Scenario, server: Engine) -> Iterable[Warning]:
         if number.kind == "assumed" and path.startswith("rl.")
     )
     if names:
-        text = f"Assumed, neither measured nor fitted: {', '.join(names)}. Times move with them."
+        text = f"Assumed, neither measured nor fitted: {some(names)}. Times depend on them."
         yield Warning("assumed-calibration", text)
 
 

@@ -107,7 +107,7 @@ def _form(shown: OpenPlan, scenario: Any) -> SweepAsked | None:
         value=bool(own and said and said.fidelity == "events"),
         key=f"explore events|{plan}",
         persist_state="session",
-        help="Off: estimates without contention on shared links.",
+        help="Off: estimate, without contention on shared links.",
     )
     if not axes and not own:
         return None

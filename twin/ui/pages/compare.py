@@ -36,8 +36,7 @@ from twin.ui.place import (
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
 
 _OWN: Final = (
-    "To compare your own plans, add a scenario above, change the plan on the page Plan, or "
-    "duplicate it under Variants."
+    "To compare your own: add a scenario above, edit the plan, or duplicate it under Variants."
 )
 _ADD: Final = "add to the comparison"
 

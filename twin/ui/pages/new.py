@@ -55,7 +55,7 @@ def page() -> None:
             _answer(asked, found, answer if asked == example else None)
         else:
             st.header("Answer")
-            st.info("Mend the fields that are marked first.", icon=":material/edit:")
+            st.info("Mend the marked fields first.", icon=":material/edit:")
 
 
 def _columns(answered: object) -> tuple[Any, Any]:

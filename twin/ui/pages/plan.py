@@ -100,8 +100,7 @@ def _say(shown: OpenPlan, before: Root | Failure) -> None:
     now = shown.reply.now
     if isinstance(now, Refusal) and not isinstance(before, Failure):
         st.error(
-            f"**{shown.plan.title}** is invalid, or its layout impossible. The fields marked "
-            "invalid say why.",
+            f"**{shown.plan.title}** cannot run as written. The fields marked invalid say why.",
             icon=":material/error:",
         )
         keys = [section.key for section in sections(schema(), resolved(before))]
