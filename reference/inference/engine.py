@@ -15,6 +15,7 @@ wait.
 from __future__ import annotations
 
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -155,6 +156,9 @@ class Engine:
             return self._told(sequence, self._draw(sequence, logits_W))
         except (NoTokenError, SchemaError) as error:
             return self._failed(sequence, f"{error}")
+        except Exception as error:  # noqa: BLE001  a bug of ours, which is one choice's and no other's
+            traceback.print_exception(error)
+            return self._failed(sequence, "the server failed on this choice")
 
     def _told(self, sequence: Sequence, drawn: GeneratedToken) -> Update:
         """The next token of a sequence as told, the last one where it ends the sequence."""

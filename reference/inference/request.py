@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from math import log
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import torch
@@ -42,10 +42,14 @@ from reference.inference.json_grammar import SchemaError, choice_grammar
 from reference.text.template import ARGUMENTS, CALL, CALL_END, CALLS, CALLS_END, END
 from reference.text.tokenizer import Vocabulary
 
+COLD: Final = 1e-5
+"""Temperatures below are greedy: logits divided by them are not finite. As in vLLM."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn; temperature 0 takes the likeliest, the lowest id of equals."""
+    """How tokens are drawn; a temperature below `COLD` takes the likeliest, the lowest id of
+    equals."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -68,7 +72,7 @@ def draw(
     wide_W = logits_W.double()
     all_W = wide_W - wide_W.logsumexp(0)
     found_W = wide_W.masked_fill(~allowed_W, -torch.inf)
-    if sampling.temperature == 0:
+    if sampling.temperature < COLD:
         token, sampled = int(found_W.argmax()), 0.0
     else:
         token, sampled = _drawn(found_W / sampling.temperature, sampling, place)

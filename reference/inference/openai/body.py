@@ -40,9 +40,15 @@ from reference.inference.request import (
 from reference.text.template import END, render
 from reference.text.tokenizer import Vocabulary
 
+TOOLS: Final = 128
+"""Tools of a body, and calls of a message, at most: OpenAI's bound on tools."""
 TOP: Final = 20
 """Likeliest tokens that a body may ask for."""
 _SEED: Final = 2**63
+_FIELDS: Final = 64
+"""Fields of an object that are looked at."""
+_ITEMS: Final = 4096
+"""Messages of a dialogue, and parts of one, at most."""
 _CODES: Final = {
     "extra_forbidden": "unknown_parameter",
     "unsupported_parameter": "unsupported_parameter",
@@ -83,6 +89,8 @@ class BodyPart(BaseModel):
     def _without_nulls(cls, fields: Any) -> Any:
         if not isinstance(fields, Mapping):
             return fields
+        if len(fields) > _FIELDS:
+            raise PydanticCustomError("too_many_fields", "has more fields than may be")
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -94,7 +102,7 @@ def parse(kind: type[P], fields: Any, path: str = "") -> P:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, filter(str, (path, *first["loc"])))) or "body"
         raise wrong(where, first["msg"].lower(), _CODES.get(first["type"])) from None
 
@@ -122,7 +130,7 @@ def _prompt(value: Any) -> Any:
 
 Zero = Annotated[Any, only(0)]
 Stop = Annotated[
-    list[Annotated[str, Field(min_length=1)]],
+    list[Annotated[str, Field(min_length=1, max_length=4096)]],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
     Field(max_length=16),
 ]
@@ -277,7 +285,9 @@ def _parts(value: Any) -> Any:
     return [TextPart(type="text", text=value)] if isinstance(value, str) else value
 
 
-Content = Annotated[list[TextPart], BeforeValidator(_parts)]
+Content = Annotated[
+    list[TextPart], Field(max_length=_ITEMS, fail_fast=True), BeforeValidator(_parts)
+]
 
 
 class CalledFunction(BodyPart):
@@ -300,7 +310,9 @@ class ChatMessage(BodyPart):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
-    tool_calls: tuple[ToolCall, ...] = Field(default=(), strict=False)
+    tool_calls: tuple[ToolCall, ...] = Field(
+        default=(), strict=False, max_length=TOOLS, fail_fast=True
+    )
     tool_call_id: str = ""
 
 
@@ -328,8 +340,8 @@ class ResponseFormat(BodyPart):
 class ChatBody(Body):
     """A body of /v1/chat/completions."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
-    tools: tuple[Any, ...] = Field(default=(), strict=False, max_length=128)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=_ITEMS, fail_fast=True)
+    tools: tuple[Any, ...] = Field(default=(), strict=False, max_length=TOOLS)
     tool_choice: Any = None
     parallel_tool_calls: bool = True
     response_format: ResponseFormat | None = None

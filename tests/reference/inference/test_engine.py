@@ -134,6 +134,29 @@ def test_a_stop_string_ends_a_choice_and_is_not_told() -> None:
     assert updates[-1].finish == "stop"
 
 
+def test_the_coldest_temperature_is_greedy() -> None:
+    served = engine()
+    served.add(asked("to be", 6))
+    served.add(asked("to be", 6, sampling=Sampling(temperature=1e-320, top_p=1e-320)))
+    updates = run(served)
+    assert ids(updates, 0) == ids(updates, 1)
+
+
+def test_a_bug_in_one_choice_ends_no_other(monkeypatch, capsys) -> None:
+    served = engine()
+    served.add(asked("a", 6))
+    served.add(asked("b", 6))
+    draw = served._draw
+
+    def breaks(sequence, logits_W):
+        return 1 // 0 if sequence.number == 1 else draw(sequence, logits_W)
+
+    monkeypatch.setattr(served, "_draw", breaks)
+    ends = {update.request: update.finish for update in run(served) if update.finish}
+    assert ends == {0: "length", 1: "error"}
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def test_a_cancelled_request_leaves_at_once_and_the_others_stay() -> None:
     served = engine()
     first, second = (served.add(asked(prompt, 20)) for prompt in TEXTS[:2])

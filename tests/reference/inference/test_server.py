@@ -300,6 +300,12 @@ BODIES = {
     "a chat beyond the context": json.dumps(
         {"messages": [{**HELLO[0], "content": "a" * 4_000_000}]}
     ).encode(),
+    "millions of wrong messages": b'{"messages":[' + b"1," * 1_000_000 + b"1]}",
+    "millions of wrong parts": b'{"messages":[{"role":"user","content":['
+    + b"1," * 1_000_000
+    + b"1]}]}",
+    "a hundred thousand unknown fields": b"{%s}"
+    % b",".join(b'"k%d":1' % k for k in range(100_000)),
     "more tools than may be": json.dumps({"messages": HELLO, "tools": [TOOL] * 129}).encode(),
 }
 
