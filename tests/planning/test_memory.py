@@ -16,7 +16,15 @@ from twin.arch.recompute import ATTENTION_CORE
 from twin.arch.stack import layers
 from twin.loading import load
 from twin.planning import plan
-from twin.planning.footprint import footprint, footprints, kept_bytes, late_bytes, spared
+from twin.planning.footprint import (
+    Footprint,
+    Held,
+    footprint,
+    footprints,
+    kept_bytes,
+    late_bytes,
+    spared,
+)
 from twin.planning.memory import (
     boundary_bytes,
     buffers,
@@ -143,6 +151,22 @@ def test_in_a_pair_one_pass_fills_as_the_other_empties() -> None:
     assert walk(pair, need).peak().held.total == pytest.approx(whole - 2 * kept)
     assert spared(need[1], need[1]).total == 0
     assert spared(need[0], need[1]).total == pytest.approx(kept)
+
+
+def test_logits_of_a_pair_are_counted_once_at_most() -> None:
+    """The forward has no logits yet as it begins, the backward none any more as it ends: four
+    layers of 1 are there, and the working sets of both passes."""
+    layers = (Held(1), Held(1), Held(0, 4))
+    head = Footprint(
+        kept=Held(2, 4),
+        late=Held(),
+        forward=Held(2, 0, 5),
+        backward=Held(2, 0, 6),
+        input_backward=Held(2, 0, 6),
+        layers=layers,
+    )
+    pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
+    assert walk(pair, {0: head}).peak().held == Held(4, 0, 11)
 
 
 def test_a_stage_without_actions_has_no_peak() -> None:

@@ -142,16 +142,18 @@ class Footprint:
 
 
 def spared(forward: Footprint, backward: Footprint) -> Held:
-    """Of what both keep, what is never there at a time where they run as a pair, layer beside
-    layer: while one fills from its first layer on, the other empties from its last one."""
-    filling, emptying = forward.layers, backward.layers[::-1]
-    held = fullest = backward.kept
-    for at in range(max(len(filling), len(emptying))):
-        held += filling[at] if at < len(filling) else NOTHING
-        fullest = _fuller(fullest, held)
-        held -= emptying[at] if at < len(emptying) else NOTHING
-    both = forward.kept + backward.kept
-    return both - fullest if filling and emptying else NOTHING
+    """Of the activations that both keep, what is never there at a time where they run as a pair,
+    layer beside layer: while one fills from its first layer on, the other empties from its last
+    one. Logits are counted at the fullest instant of each pass (`Footprint.during`)."""
+    filling = [layer.activations for layer in forward.layers]
+    emptying = [layer.activations for layer in reversed(backward.layers)]
+    held = fullest = backward.kept.activations
+    for more, less in zip_longest(filling, emptying, fillvalue=0.0):
+        held += more
+        fullest = max(fullest, held)
+        held -= less
+    both = forward.kept.activations + backward.kept.activations
+    return Held(both - fullest) if filling and emptying else NOTHING
 
 
 def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footprint]:
