@@ -23,6 +23,9 @@ _LIMITS = {
 }
 """By version: the files of the limit, of the limit that swap has, and of what the limit did."""
 
+_ABANDONED_S = 3600.0
+"""Age at which an empty group is nobody's."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryGroup:
@@ -69,6 +72,7 @@ def parent() -> tuple[Path, str] | None:
     """Where cgroups can be made that limit memory, and their version; None: nowhere."""
     for folder, version in _candidates():
         try:
+            _sweep(folder)
             group = _made(folder, version)
         except OSError:
             continue
@@ -97,6 +101,14 @@ def _remove(folder: Path) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what callers that were killed left; a group with processes stays."""
+    for left in folder.glob("twin-sandbox-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                left.rmdir()
 
 
 def _candidates() -> Iterator[tuple[Path, str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reference.sandbox import cgroup
 from reference.sandbox.__main__ import main
 from reference.sandbox.inside.files import Entry, packed, unpacked
 from reference.sandbox.isolation import Means, own_user, plain
@@ -155,3 +156,22 @@ def test_how_long_hundreds_take() -> None:
     took = time.perf_counter() - began
     assert all(one.ok for one in outcomes)
     print(f"300 runs at once, {best().kind}: {took:.1f} s, {took / 300 * 1e3:.0f} ms each")
+
+
+def test_a_memory_group_ends_with_its_run_and_abandoned_ones_are_swept(monkeypatch) -> None:
+    place = cgroup.parent()
+    if place is None:
+        pytest.skip("no memory cgroup can be made here")
+    with cgroup.memory_group(1 << 24) as made:
+        assert made is not None
+        group, _ = made
+        assert not group.killed()
+        cgroup._sweep(place[0])
+        assert group.folder.is_dir()
+    assert not group.folder.exists()
+    with cgroup.memory_group(1 << 24) as made:  # of its own: runs beside this test have theirs
+        assert made is not None
+        left = cgroup._made(made[0].folder, place[1]).folder
+        monkeypatch.setattr(cgroup, "_ABANDONED_S", -1.0)
+        cgroup._sweep(made[0].folder)
+        assert not left.exists()
