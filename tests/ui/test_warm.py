@@ -1,13 +1,16 @@
 """What the app does before a visitor asks."""
 
 import sys
+import time
 from types import ModuleType
 
 from streamlit.testing.v1 import AppTest
 
 from tests.ui.conftest import APP, checked
-from twin.answers import stored
+from twin.answers import Run, ask, stored
+from twin.loading import load
 from twin.ui import answers
+from twin.ui.answers import Question
 
 SMALL = "gpt-175b-64xa100-full"
 
@@ -31,3 +34,19 @@ def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, t
     assert first.command == f"twin run {SMALL}"
     answers.store_shipped(SMALL, lambda _: None)
     assert stored() == [first]
+
+
+def test_a_stored_answer_is_shown_at_once_and_no_estimate_before_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
+    ask(load(SMALL, ["train.tokens=7T"]))
+    monkeypatch.setattr(answers, "away", _late)
+    monkeypatch.setattr(answers, "_READING", 60)
+    found = answers.reply(Question(SMALL, None, ("train.tokens=7T",), 7))
+    assert found.better is None
+    assert isinstance(found.now, Run)
+    assert found.now.cached
+
+
+def _late(_worker, work, arguments, note):
+    time.sleep(2 * answers.GLANCE)
+    return work(*arguments, note)

@@ -147,6 +147,12 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
         return None
 
 
+def has(key: Key) -> bool:
+    """Whether there is an answer under this key, as far as its record says."""
+    one = _entry(runs_folder() / key.folder)
+    return one is not None and key == Key(one.hash, one.fidelity, one.twin_version, one.source)
+
+
 def put(key: Key, scenario: Scenario, trace: Trace, report: Report) -> Path | None:
     """Store an answer. Returns its folder; None, after one warning, where it cannot be written."""
     root = runs_folder()

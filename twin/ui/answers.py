@@ -14,15 +14,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from twin.answers import Run, ask, stored
+from twin.answers import Run, ask
 from twin.answers.nearest import MemoryLever, Suggestion, levers, nearest_fit
+from twin.answers.run_store import has, key
 from twin.errors import Origin, Problem, TwinError, UsageError, render
 from twin.explore.study.attribution import Attribution, attribution
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
 from twin.explore.study.influence import Influence, influence
 from twin.explore.study.software import StackAnswer, under_other_software
 from twin.kinds.base import Check, Kind, kind_named, kind_of
-from twin.loading import load_any, scenario_hash
+from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
@@ -35,8 +36,9 @@ _T = TypeVar("_T")
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
 GLANCE: Final = 0.05
-"""Seconds for which a page waits for the simulation before it shows the estimate: enough to read a
-stored answer."""
+"""Seconds for which a page waits for the simulation before it shows the estimate."""
+_READING: Final = 0.5
+"""The same again where the answer is stored: an estimate takes as long, and would not stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ def reply(asked: Question) -> Reply:
         return Reply(planned)
     better = begun(asked)
     found = better.within(GLANCE)
+    if found is None and _stored(planned):
+        found = better.within(_READING)
     if found is not None:
         return Reply(found)
     return Reply(estimate(asked) if planned.kind.has_estimate else None, better)
@@ -125,16 +129,18 @@ def ready(note: Note) -> None:
 
 def store_shipped(first: str, note: Note) -> None:
     """Simulate the shipped scenarios whose answers the folder of stored runs takes, and lacks."""
-    known = {one.hash for one in stored() if one.current and one.fidelity == "events"}
     names = sorted(shipped_scenarios(), key=lambda name: name != first)
     for at, name in enumerate(names):
         note(at / len(names))
         asked = Question(name, None, (), 0)
         planned = plan_of(asked)
-        if isinstance(planned, Failure) or not planned.kind.is_stored:
-            continue
-        if scenario_hash(planned.scenario) not in known:
+        if isinstance(planned, Planned) and planned.kind.is_stored and not _stored(planned):
             _answered(asked, command=command(asked))
+
+
+def _stored(planned: Planned) -> bool:
+    """Whether the simulated answer is stored."""
+    return planned.kind.is_stored and has(key(planned.scenario, "events"))
 
 
 @dataclass(frozen=True, slots=True)
