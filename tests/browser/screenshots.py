@@ -1,6 +1,7 @@
 """The pictures of the documentation, as a newcomer's journey makes them: `make screenshots`.
 
-Each page is drawn once, light at 1280 pixels and dark at 1920, into `docs/images`."""
+Each page is drawn once, light at 1280 pixels and dark at 1920, into `docs/images`; and the four
+journeys of `tests.browser.journeys`, whose seconds are printed."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import numpy as np
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from reference.studies.figure import launch
+from tests.browser.journeys import travel
 from tests.browser.served import (
     PATIENCE_MS,
     ROOT,
@@ -169,6 +171,7 @@ def _draw(log: Path, folder: Path) -> None:
     ):
         browser = launch(playwright)
         journey(browser, address, folder)
+        travel(browser, address, folder, log)
         shoot(browser, address, folder, "light", 1280)
         shoot(browser, address, folder, "dark", 1920)
         browser.close()

@@ -77,7 +77,7 @@ def metrics(shown: OpenPlan, keys: Sequence[str], width: int | Literal["content"
                 ends = interval_words(value, report.intervals.get(key), unit)
                 if ends:
                     st.caption(f"80 %: {ends}")
-    if not report.fits:
+    if not report.fits and width != "content":  # beside every page the badge says it
         st.caption("As if the plan did fit.")
 
 
