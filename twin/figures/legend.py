@@ -9,7 +9,7 @@ from typing import Any
 from twin.figures.plotly import Figure, plain
 
 _SWATCH = "display:inline-block;width:11px;height:11px;margin-right:5px"
-_HATCH = "repeating-linear-gradient(45deg,transparent 0 3px,#8888 3px 4px)"
+_HATCH = "repeating-linear-gradient({}deg,transparent 0 2px,{} 2px 3.5px)"
 
 
 def legend(figure: Figure) -> str:
@@ -53,7 +53,9 @@ def _look(trace: dict[str, Any]) -> str:
     fill = trace.get("fillcolor") or mark.get("color")
     edge = line.get("color") or mark.get("line", {}).get("color") or fill
     pattern: dict[str, Any] = trace.get("fillpattern") or mark.get("pattern") or {}
-    hatch = f"background-image:{_HATCH};" if pattern.get("shape") else ""
+    shape, ink = pattern.get("shape"), pattern.get("fgcolor", "#000000")
+    hatch = _HATCH.format(135 if shape == "/" else 45, ink)
+    hatch = f"background-image:{hatch};" if shape else ""
     round_ = "border-radius:50%;" if trace["type"] == "scatter" and mark else ""
     return f"background-color:{fill};{hatch}{round_}border:1px solid {edge}"
 
