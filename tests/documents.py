@@ -102,6 +102,11 @@ def _form(name: str, inferred: dict[str, Any]) -> dict[str, Any]:
     return {**plain, "properties": plain["properties"] | known | {"version": {}}}
 
 
+def _known(key: str, part: Any) -> Any:
+    """The schema of a section by its key. A summary counts `intervals`; those are no section."""
+    return None if isinstance(part, dict) and part.get("type") == "integer" else _KNOWN.get(key)
+
+
 def _simplified(part: Any) -> Any:
     """A part of an inferred schema: names that are data become a map, whole numbers are numbers."""
     if isinstance(part, list):
@@ -111,7 +116,7 @@ def _simplified(part: Any) -> Any:
     done = {key: _simplified(value) for key, value in part.items()}
     if "properties" in done:
         done["properties"] = {
-            key: _KNOWN.get(key) or _simplified(one) for key, one in part["properties"].items()
+            key: _known(key, one) or _simplified(one) for key, one in part["properties"].items()
         }
         if (values := _of_names(done)) is not None:
             done = {"type": "object", "additionalProperties": values}
