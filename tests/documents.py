@@ -50,7 +50,7 @@ def _by_figure(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _KNOWN: Final[Mapping[str, Any]] = {
     "kpis": _by_figure({"type": ["number", "null"]}),
-    "intervals": _by_figure({"type": ["array", "null"], "items": {"type": "number"}}),
+    "intervals": _by_figure({"type": ["array", "object", "null"], "items": {"type": "number"}}),
     **{key: {"description": words} for key, words in _ELSEWHERE.items()},
 }
 """Schemas of sections that stand in many answers, by key."""
