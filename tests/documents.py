@@ -49,7 +49,7 @@ def _by_figure(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 _KNOWN: Final[Mapping[str, Any]] = {
-    "kpis": _by_figure({"type": ["number", "null"]}),
+    "kpis": _by_figure({"type": ["number", "object", "null"]}),
     "intervals": _by_figure({"type": ["array", "object", "null"], "items": {"type": "number"}}),
     **{key: {"description": words} for key, words in _ELSEWHERE.items()},
 }

@@ -71,6 +71,13 @@ def plan(scenario: Scenario) -> Plan:
     )
 
 
+def layer_split(scenario: Scenario) -> tuple[int, ...]:
+    """Transformer layers per part of the model, as written or as balanced; of a possible layout."""
+    placed = placements(lay_out(scenario), scenario.cluster.fabric.nodes_per_leaf)
+    weighed = weigh(_mean_layers(scenario), scenario, placed)
+    return scenario.parallel.layers or balanced(scenario, weighed)
+
+
 def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
     """Every layer of the model under the memory policy; those of one kind are one shared object."""
     return _packed(scenario.model, shape_of(scenario), scenario.memory)

@@ -7,7 +7,7 @@ al. 1994). The ratio is taken anew at the optimum, and the fit repeated where it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from typing import Any, Final, cast
 
@@ -21,6 +21,7 @@ from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor, replace
 from twin.inference.seconds import decode_pass
 from twin.kinds.rollouts.plan import server_of
 from twin.planning import plan
+from twin.planning.compile import layer_split
 from twin.scenario import Scenario
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
@@ -57,7 +58,7 @@ class StepSimulator:
     """The rows of a fit under some base; what was played once is kept."""
 
     def __init__(self, steps: Sequence[StepRow], base: CalibrationSpec) -> None:
-        self.steps = tuple(steps)
+        self.steps = tuple(replace(own, scenario=_as_run(own, base)) for own in steps)
         self.base = base
         self._seconds: dict[tuple[object, ...], float] = {}
         self._ratios = np.zeros(len(steps))
@@ -105,6 +106,17 @@ class StepSimulator:
         program = lower(plan(scenario))
         trace = simulate(program, fidelity="fast" if fidelity == "fast" else "events")
         return trace.step_ns / 1e9
+
+
+def _as_run(own: StepRow, base: CalibrationSpec) -> Scenario:
+    """A row's scenario with the layers of its chunks written out: a step that was measured keeps
+    its split, whatever profile is tried on it."""
+    scenario = own.scenario
+    if own.decode is not None or scenario.parallel.pipeline * scenario.parallel.virtual == 1:
+        return scenario
+    layers = layer_split(under(scenario, base, {}))
+    parallel = scenario.parallel.model_copy(update={"layers": layers})
+    return scenario.model_copy(update={"parallel": parallel})
 
 
 def _pass_seconds(scenario: Scenario, batch: int, cached: int) -> float:
