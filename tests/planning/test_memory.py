@@ -156,14 +156,13 @@ def test_in_a_pair_one_pass_fills_as_the_other_empties() -> None:
 def test_logits_of_a_pair_are_counted_once_at_most() -> None:
     """The forward has no logits yet as it begins, the backward none any more as it ends: four
     layers of 1 are there, and the working sets of both passes."""
-    layers = (Held(1), Held(1), Held(0, 4))
     head = Footprint(
         kept=Held(2, 4),
         late=Held(),
         forward=Held(2, 0, 5),
         backward=Held(2, 0, 6),
         input_backward=Held(2, 0, 6),
-        layers=layers,
+        layers=(Held(1), Held(1), Held(0, 4)),
     )
     pair = [Action("F", 0, 0), Action("F", 0, 1, paired=True), Action("B", 0, 0)]
     assert walk(pair, {0: head}).peak().held == Held(4, 0, 11)

@@ -25,10 +25,11 @@ def _cell(value: Any) -> Any:
     if type(value) is not str or not value:
         return value
     text = value.replace("\r", " ") if "\r" in value else value
-    return f"'{text}" if value[0] in _FORMULA and not _is_number(value) else text
+    return f"'{text}" if value[0] in _FORMULA and not is_number(value) else text
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether the text is a number, as a spreadsheet reads it."""
     try:
         float(text)
     except ValueError:

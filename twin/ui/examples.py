@@ -35,7 +35,7 @@ def beside(workspace: Workspace) -> Workspace:
         name = BESIDE[plan.scenario]
         return workspace.added(Draft(name, name), show=False)
     scenario = scenario_of(ask_about(plan))
-    if isinstance(scenario, Failure) or kind_of(scenario).name == "phases":
+    if isinstance(scenario, Failure) or kind_of(scenario).takes_minutes:
         return workspace
     nodes = 2 * scenario.cluster.nodes
     more = plan.edited("cluster.nodes", str(nodes))

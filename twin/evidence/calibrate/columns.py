@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from twin import units
+from twin.answers.csv_text import is_number
 from twin.errors import Origin, Problem, ScenarioError, TwinError, UsageError
 from twin.evidence.calibrate.table import Cell, Row, Table
 from twin.loading import catalog_parts, load_any, load_part
@@ -178,21 +179,13 @@ def _seconds(row: Row) -> float:
         raise UsageError([Problem("TW353", "", "a row without seconds", "", _where(row))])
     text = cell.text
     try:
-        value = units.parse(f"{text}s" if _is_number(text) else text, "seconds")
+        value = units.parse(f"{text}s" if is_number(text) else text, "seconds")
     except units.QuantityError as error:
         raise UsageError([Problem("TW353", "", error.message, error.hint, cell.origin)]) from None
     if not 0 < value < 86400:
         message = f"a step of {text} is none that can be predicted"
         raise UsageError([Problem("TW353", "", message, "write its seconds", cell.origin)])
     return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _hardware(row: Row, plain: bool) -> list[tuple[str, Cell]]:
