@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Time kernels, copies, collectives and training steps of the device at hand, "
         "and write a GPU, a node and a calibration profile that scenarios can name.",
         epilog="Groups: launch, bandwidth, gemm, grouped, attention, optimizer, copies, "
-        "host, collectives, steps, serving. Those measured before into the same folder stay.",
+        "host, collectives, streams, sustained, steps, serving. Earlier ones in the folder stay.",
     )
     add = parser.add_argument
     add("--device", default="auto", help="measure auto, cpu or cuda [auto]")

@@ -18,7 +18,8 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, Literal
 
@@ -107,6 +108,73 @@ def measure(
             spent = time.perf_counter() - start > effort.seconds
             if len(owns) >= effort.samples and (spent or _notch(owns) < effort.tight):
                 return summary(owns, count, walls if device.type == "cpu" else None)
+
+
+OUTLASTS: Final = 3.0
+"""Times a row's own length that what runs beside it would take alone."""
+BESIDE: Final = 5e-3
+"""Seconds of a row beside another stream: many calls of both, and fewer launches than a queue."""
+QUEUED: Final = 300
+"""Calls in a stream at most: its queue holds 1,024 launches."""
+
+
+def beside(call: Call, other: Call, device: torch.device, effort: Effort) -> Timing:
+    """Seconds of one call on a GPU while another stream repeats `other` without pause. Both streams
+    wait until the host has enqueued them."""
+    alone = [measure([each], device, effort).median for each in (call, other)]
+    count = max(1, min(QUEUED, round(BESIDE / alone[0])))
+    further = max(1, min(QUEUED, round(OUTLASTS * count * alone[0] / alone[1])))
+    streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
+    seconds: list[float] = []
+    start, ahead = time.perf_counter(), 2e-3
+    while True:
+        gate, begin, end, done = (torch.cuda.Event(enable_timing=True) for _ in range(4))
+        with torch.cuda.stream(streams[0]):
+            _sleep(ahead)
+            gate.record()
+        began = time.perf_counter()
+        with torch.cuda.stream(streams[1]):
+            streams[1].wait_event(gate)
+            for _ in range(further):
+                other()
+            done.record()
+        with torch.cuda.stream(streams[0]):
+            begin.record()
+            for _ in range(count):
+                call()
+            end.record()
+        host = time.perf_counter() - began
+        torch.cuda.synchronize(device)
+        if host > ahead < ENQUEUED:
+            ahead = min(ENQUEUED, 1.5 * host)
+            continue
+        if begin.elapsed_time(done) < begin.elapsed_time(end) and further < QUEUED:
+            further = min(QUEUED, 2 * further)
+            continue
+        seconds.append(begin.elapsed_time(end) * 1e-3 / count)
+        if len(seconds) > effort.samples and time.perf_counter() - start > effort.seconds:
+            return summary(seconds[1:], count)
+
+
+def sustained(call: Call, device: torch.device, seconds: float) -> Timing:
+    """Seconds of one call that a GPU repeats without pause, behind the first quarter of the time;
+    the least is that of the whole time. The host stays two rows ahead."""
+    start = time.perf_counter()
+    call()
+    finish(device)
+    count = max(1, round(0.1 / max(time.perf_counter() - start, 1e-3)))
+    marks: list[torch.cuda.Event] = []
+    start = time.perf_counter()
+    while time.perf_counter() - start < seconds or len(marks) < 8:
+        for _ in range(count):
+            call()
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+        if len(marks) > 2:
+            marks[-3].synchronize()
+    finish(device)
+    rows = [one.elapsed_time(two) * 1e-3 / count for one, two in pairwise(marks)]
+    return replace(summary(rows[len(rows) // 4 :], count), least=min(rows))
 
 
 def host_seconds(call: Call, device: torch.device, effort: Effort) -> Timing:

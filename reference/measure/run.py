@@ -211,7 +211,7 @@ def _setting(request: MeasureRequest, device: torch.device, machine: Machine) ->
         device,
         model,
         load_part("models", model).spec,
-        ("bf16", "fp32"),
+        ("bf16",) if kind == "cuda" else ("bf16", "fp32"),
         effort,
         request.quick,
         QUICK_FLOP if request.quick else MOST_FLOP[kind],

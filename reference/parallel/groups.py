@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Thread
-from time import time_ns
 from typing import Literal
 
 import torch
@@ -275,7 +274,7 @@ class Sums:
         """Sum everything, on a thread of its own."""
         if before is not None:
             before.join()
-        self._transfer.start = time_ns()
+        self._transfer.start = self._group.tape.mark()
         try:
             for x_X, into in zip(self._tensors, self._sums, strict=True):
                 work = self._sum(into, x_X, self._group)

@@ -46,20 +46,20 @@ class Running:
         self.place = place
         self.pair: Pair | None = None
         self._pace = list(pace)
-        self._begun = time_ns()
+        self.begin()
 
     def begin(self) -> None:
         """A stretch of computing begins."""
-        self._begun = time_ns()
+        self._begun, self._issued = self.tape.mark(), time_ns()
 
     def end(self) -> None:
         """It ends, not before its time."""
         if self._pace:
-            wanted = self._begun + self._pace[0] * NS
+            wanted = self._issued + self._pace[0] * NS
             if len(self._pace) > 1:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
-        times = self._begun, time_ns()
+        times = self._begun, self.tape.mark()
         self.tape.span(TimelineSpan(self.tape.step, "compute", self.name, *self.place, *times))
 
 

@@ -6,6 +6,9 @@ arrival, a step, bytes of memory, or nothing that a reader of another version ne
 simulator's streams and names, so that a measured step opens where a simulated one does. Bytes of a
 collective are its whole payload: the full tensor of an all-reduce, all parts of an all-gather or
 reduce-scatter, all rows sent in an all-to-all.
+
+A host that issues kernels knows only when it issued them. So on a GPU a mark is an event on the
+current stream, which says when the device came to it. Events become nanoseconds when a step ends.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import time_ns
-from typing import Any, Final, Literal, Self, TextIO
+from typing import Any, Final, Literal, Protocol, Self, TextIO
+
+import torch
 
 VERSION: Final = 1
 FOLDER: Final = "timeline"
@@ -25,6 +30,76 @@ Stream = Literal[
 ]
 NOWHERE: Final = -1
 """The chunk and the micro-batch of what belongs to none."""
+
+
+Mark = int | torch.cuda.Event
+"""A moment: nanoseconds, or an event that a device has yet to reach."""
+
+
+class Clock(Protocol):
+    """Marks moments on one device, and tells their nanoseconds later."""
+
+    def mark(self) -> Mark:
+        """This moment in the order of the current stream's work."""
+        ...
+
+    def ns(self, mark: Mark) -> int:
+        """When it was, once it has been."""
+        ...
+
+    def restart(self) -> None:
+        """All marks so far have been told."""
+        ...
+
+
+class HostClock:
+    """A device that works while its host waits for it."""
+
+    def mark(self) -> Mark:
+        """Now."""
+        return time_ns()
+
+    def ns(self, mark: Mark) -> int:
+        """The mark itself."""
+        assert isinstance(mark, int)
+        return mark
+
+    def restart(self) -> None:
+        """Nothing to do."""
+
+
+class EventClock:
+    """A GPU. Seconds between events are fp32, so counting begins anew with each step."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.restart()
+
+    def mark(self) -> Mark:
+        """An event behind all that the current stream has been given."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def ns(self, mark: Mark) -> int:
+        """Waits for the event."""
+        if isinstance(mark, int):
+            return mark
+        mark.synchronize()
+        return self._began + round(self._zero.elapsed_time(mark) * 1e6)
+
+    def restart(self) -> None:
+        """Waits for the device: an event and the host's clock at one moment."""
+        torch.cuda.synchronize(self._device)
+        self._zero = torch.cuda.Event(enable_timing=True)
+        self._zero.record()
+        self._zero.synchronize()
+        self._began = time_ns()
+
+
+def clock_of(device: torch.device) -> Clock:
+    """The clock of a device."""
+    return EventClock(device) if device.type == "cuda" else HostClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +111,8 @@ class TimelineSpan:
     name: str
     chunk: int
     microbatch: int
-    start: int
-    end: int
+    start: Mark
+    end: Mark
     bytes: int = 0
     group: str = ""
     """Of a collective: which ranks, by kind."""
@@ -51,13 +126,14 @@ class Arrival:
     name: str
     chunk: int
     microbatch: int
-    at: int
+    at: Mark
 
 
 class Tape:
     """The record of one rank. Collectives are always counted, spans kept while a file is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or HostClock()
         self.step = 0
         """The step that runs, from 1."""
         self.counts: Counter[tuple[str, str, str]] = Counter()
@@ -84,6 +160,10 @@ class Tape:
         """Whether a file is open."""
         return self._file is not None
 
+    def mark(self) -> Mark:
+        """This moment; nothing while no file is open."""
+        return self._clock.mark() if self.writes else 0
+
     def memory(self, name: str, size: int) -> None:
         """Something takes so many bytes now; the most of a step is written."""
         if self._file is not None:
@@ -103,25 +183,29 @@ class Tape:
     def arrival(self, name: str, chunk: int, microbatch: int) -> None:
         """A message has come just now."""
         if self._file is not None:
-            self._arrivals.append(Arrival(self.step, name, chunk, microbatch, time_ns()))
+            self._arrivals.append(Arrival(self.step, name, chunk, microbatch, self.mark()))
 
     def transfer(self, stream: Stream, name: str, size: int, group: str, kind: str) -> Transfer:
         """A collective that begins now; it ends with `Transfer.end`, or as a context manager."""
         self.counts[name, group, kind] += 1
         self.bytes[name, group, kind] += size
-        return Transfer(self, stream, name, size, group, time_ns())
+        return Transfer(self, stream, name, size, group, self.mark())
 
     def end_step(self, start: int, end: int | None = None) -> None:
         """The step is over, now or at `end`: write what it was. What lies before it belongs to
         none, such as an evaluation's messages."""
         if self._file is None:
             return
-        end = end or time_ns()  # before it is written down, which takes time itself
-        for span in sorted(self._spans, key=lambda one: one.start):
-            if span.start >= start:
+        ns = self._clock.ns
+        spans = [replace(one, start=ns(one.start), end=ns(one.end)) for one in self._spans]
+        arrivals = [replace(one, at=ns(one.at)) for one in self._arrivals]
+        end = end or ns(self._clock.mark())  # before it is written down, which takes time itself
+        self._clock.restart()
+        for span in sorted(spans, key=lambda one: ns(one.start)):
+            if ns(span.start) >= start:
                 self._line({"kind": "span", **asdict(span)})
-        for arrival in self._arrivals:
-            if arrival.at >= start:
+        for arrival in arrivals:
+            if ns(arrival.at) >= start:
                 self._line({"kind": "arrival", **asdict(arrival)})
         self._spans.clear()
         self._arrivals.clear()
@@ -145,13 +229,13 @@ class Transfer:
     name: str
     bytes: int
     group: str
-    start: int
+    start: Mark
     chunk: int = NOWHERE
     microbatch: int = NOWHERE
 
     def end(self) -> None:
         """It is complete."""
-        place = self.chunk, self.microbatch, self.start, time_ns()
+        place = self.chunk, self.microbatch, self.start, self.tape.mark()
         self.tape.span(
             TimelineSpan(self.tape.step, self.stream, self.name, *place, self.bytes, self.group)
         )

@@ -31,7 +31,7 @@ from reference.parallel.groups import Group
 from reference.parallel.mesh import KINDS, Kind, Mesh, ParallelSpec, mesh_of
 from reference.parallel.messages import Direction, Route
 from reference.parallel.overlap import ExpertExchange
-from reference.parallel.timeline import Tape
+from reference.parallel.timeline import Tape, clock_of
 from twin.errors import Problem, UsageError
 from twin.spec.model import ModelSpec
 
@@ -91,6 +91,7 @@ def cut(spec: ModelSpec, parallel: ParallelSpec) -> tuple[tuple[int, int], ...]:
     return tuple(zip([0, *ends[:-1]], ends, strict=True))
 
 
+_HOST: Final = torch.device("cpu")
 PATIENCE: Final = timedelta(minutes=10)
 """How long a rank waits for others before it takes them to be lost. A rank that dies is noticed at
 once, since its connections close; this is for one that hangs."""
@@ -136,22 +137,22 @@ def joined(spec: ParallelSpec, microbatches: int, device: torch.device) -> Itera
     rank, ranks = environment()
     mesh = mesh_of(spec, ranks, microbatches)
     if ranks == 1:
-        yield world_of(mesh, rank)
+        yield world_of(mesh, rank, device)
         return
     began = not dist.is_initialized()
     if began:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=PATIENCE)
     try:
-        yield world_of(mesh, rank)
+        yield world_of(mesh, rank, device)
     finally:
         if began:
             dist.destroy_process_group()
 
 
-def world_of(mesh: Mesh, rank: int) -> World:
+def world_of(mesh: Mesh, rank: int, device: torch.device = _HOST) -> World:
     """The groups of a rank, where all ranks of a process group call this alike."""
-    tape = Tape()
+    tape = Tape(clock_of(device))
     groups: dict[Kind, Group] = {}
     for kind in KINDS:
         ranks = mesh.members(kind, rank)

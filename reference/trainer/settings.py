@@ -66,9 +66,10 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.fl
 
 @contextmanager
 def settings(train: TrainSpec) -> Iterator[torch.device]:
-    """The device, with torch set up for the run; afterwards torch is as before.
+    """The device, with torch set up for the run; afterwards torch is as before. Each rank of a
+    machine has a GPU of its own, by LOCAL_RANK.
 
-    Raises UsageError where CUDA is asked for and there is none.
+    Raises UsageError where CUDA is asked for and there is none, or too few for the ranks.
     """
     device = _device(train)
     threads = torch.get_num_threads()
@@ -106,7 +107,16 @@ def _device(train: TrainSpec) -> torch.device:
     if train.device == "cuda" and not there:
         message = "`train.device` is `cuda`, and torch finds no CUDA device"
         raise UsageError([Problem("TW237", "train.device", message, "write `auto` or `cpu`")])
-    return torch.device("cuda" if there and train.device != "cpu" else "cpu")
+    if not there or train.device == "cpu":
+        return torch.device("cpu")
+    # Before anything else touches CUDA, which would take the first GPU on every rank.
+    place, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if place >= count:
+        message = f"rank {place} of this machine has no GPU: torch finds {count}"
+        fix = f"start at most {count} ranks per machine, or write `cpu`"
+        raise UsageError([Problem("TW237", "train.device", message, fix)])
+    torch.cuda.set_device(place)
+    return torch.device("cuda", place)
 
 
 _TRIM_THRESHOLD: Final = -1

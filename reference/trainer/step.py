@@ -118,21 +118,20 @@ def _weighed(batches: Sequence[Batch | Weighed]) -> bool:
 
 def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     """Move the weights, and what follows from the step's forwards."""
-    optimizer, groups = trainee.optimizer, trainee.world.groups
-    begun = time_ns()
+    optimizer, groups, tape = trainee.optimizer, trainee.world.groups, trainee.world.tape
+    begun, first = time_ns(), tape.mark()
     optimizer.advance()
-    advanced = time_ns()
+    taken, advanced = time_ns() - begun, tape.mark()
     optimizer.gather()
     agree_maxima(trainee.models, groups["data"])
     adaptive = run.optimizer.clip.variant == "adaptive" and groups["pipeline"].size > 1
     everyone = population(trainee.models, groups["pipeline"]) if adaptive else None
-    gathered = time_ns()
+    begun, gathered = time_ns(), tape.mark()
     optimizer.move()
     clipped = clip(trainee.models, optimizer, run.optimizer.clip, everyone)
-    least = gathered + trainee.optimizer_ns - (advanced - begun)
+    least = begun + trainee.optimizer_ns - taken
     sleep(max(0.0, (least - time_ns()) / 1e9))
-    tape = trainee.world.tape
-    for start, end in ((begun, advanced), (gathered, time_ns())):
+    for start, end in ((first, advanced), (gathered, tape.mark())):
         tape.span(TimelineSpan(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, start, end))
     optimizer.publish()
     optimizer.zero_grad()

@@ -16,6 +16,7 @@ from reference.measure.groups.kernels import (
     launch_cases,
 )
 from reference.measure.groups.models import optimizer_cases, serving_cases, step_cases
+from reference.measure.groups.streams import stream_cases, sustained_cases
 from reference.measure.points import Setting, Skip, TimedCase
 
 GROUPS: Mapping[str, Callable[[Setting], list[TimedCase | Skip]]] = MappingProxyType(
@@ -29,6 +30,8 @@ GROUPS: Mapping[str, Callable[[Setting], list[TimedCase | Skip]]] = MappingProxy
         "host": host_cases,
         "copies": copy_cases,
         "collectives": collective_cases,
+        "streams": stream_cases,
+        "sustained": sustained_cases,
         "steps": step_cases,
         "serving": serving_cases,
     }

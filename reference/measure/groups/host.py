@@ -1,12 +1,14 @@
 """What the host takes to issue a step (`host`).
 
 On a CPU host and device are one thread: the items of the reference's own stack
-(`reference.measure.host`), all timed together. On a GPU the host runs ahead, and its stack is the
-planner's: one call of the framework tells how fast a thread of this CPU is.
+(`reference.measure.host`), all timed together. On a GPU the host runs ahead: calls of eager PyTorch
+(`reference.measure.host.eager`), and one linear layer that tells how fast a thread of this CPU is.
+A full collection of Python's garbage is a point, too, with the objects that it walks.
 """
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Final
 
@@ -16,22 +18,26 @@ from torch import nn
 from reference.measure import clock
 from reference.measure.catalog import ITEM, STACK
 from reference.measure.clock import Call, Timing
+from reference.measure.host import eager
 from reference.measure.host.items import ROUNDS, WARM, items
-from reference.measure.points import BF16, Setting, Skip, TimedCase
+from reference.measure.points import BF16, Make, Setting, Skip, TimedCase
 from twin.loading import load_part
 
 QUICK: Final = (5, 1)
 """Rounds of a quick look, and before the first that counts."""
 AGAIN: Final = (40, 4)
 """The same where cases run again and again."""
+CPU: Final = torch.device("cpu")
 WIDTH: Final = 8
 """Sides of the linear layer, whose kernel is over long before the next is issued."""
 
 
 def host_cases(setting: Setting) -> list[TimedCase | Skip]:
-    """A linear layer on a GPU, else a case for each item of the stack."""
+    """Calls of eager PyTorch on a GPU, else a case for each item of the stack."""
     if setting.cuda:
-        return [TimedCase("linear", {"width": WIDTH}, BF16, 0.0, 0.0, 1, _linear)]
+        linear = TimedCase("linear", {"width": WIDTH}, BF16, 0.0, 0.0, 1, _linear)
+        calls = [_issued(name, make, times) for name, (make, times) in eager.CALLS.items()]
+        return [linear, *calls, _collection()]
     host = load_part("software", STACK).spec.host
     assert host is not None, "the stack of a CPU has a host"
     made: dict[str, float] = {}
@@ -39,6 +45,25 @@ def host_cases(setting: Setting) -> list[TimedCase | Skip]:
         TimedCase(f"{ITEM}{name}", {}, BF16, 0.0, 0.0, 0, partial(_item, name, made))
         for name in host.items
     ]
+
+
+def _issued(name: str, make: Make, times: int) -> TimedCase:
+    def run(setting: Setting) -> Timing:
+        call = make(setting.device)
+        if name in eager.WAITS:
+            return clock.measure([call], setting.device, setting.effort, with_host=True)
+        return clock.host_seconds(call, setting.device, setting.effort)
+
+    return TimedCase(f"{ITEM}{name}", {"times": times}, BF16, 0.0, 0.0, times, run)
+
+
+def _collection() -> TimedCase:
+    """Its shape counts the objects alive when cases are listed."""
+
+    def run(setting: Setting) -> Timing:
+        return clock.measure([eager.collect(setting.device)], CPU, setting.effort)
+
+    return TimedCase(f"{ITEM}collect", {"objects": len(gc.get_objects())}, BF16, 0.0, 0.0, 0, run)
 
 
 def _item(name: str, made: dict[str, float], setting: Setting) -> Timing:

@@ -325,8 +325,47 @@ def gemm_cases(setting: Setting) -> list[TimedCase | Skip]:
             gemm("gemm_weight", BF16, cols, inner, rows),
         ):
             found[str(case)] = case
-    fp8 = Skip("gemm", "FP8 products", "the reference multiplies in bf16, as Kimi K2 did")
-    return [*of_reach(list(found.values()), "gemm", setting), fp8]
+    if not setting.cuda:
+        fp8 = Skip("gemm", "FP8 products", "torch multiplies FP8 on a GPU only")
+        return [*of_reach(list(found.values()), "gemm", setting), fp8]
+    for rows, (cols, inner) in product(setting.of(ROWS), projections(setting.spec)):
+        for scaling in SCALINGS:
+            case = _fp8_gemm(scaling, rows, cols, inner)
+            found[str(case)] = case
+    return of_reach(list(found.values()), "gemm", setting)
+
+
+SCALINGS: Final = ("tensor", "row", "block")
+"""Of FP8 operands: one scale, one for each row, one for 1 x 128 values of x and 128 x 128 of w."""
+
+
+def _fp8_gemm(scaling: str, rows: int, cols: int, inner: int) -> TimedCase:
+    """The product alone: its operands are FP8 already."""
+
+    def make(device: torch.device) -> Call:
+        return fp8_product(bf16(device, rows, inner), bf16(device, cols, inner), scaling)
+
+    size = float(rows * inner + inner * cols + 2 * rows * cols)
+    shape, flop = {"rows": rows, "cols": cols, "inner": inner}, 2.0 * rows * cols * inner
+    return TimedCase(f"gemm_fp8_{scaling}", shape, "fp8", flop, size, 1, timed(make, size))
+
+
+def fp8_product(x_MK: torch.Tensor, w_NK: torch.Tensor, scaling: str) -> Call:
+    """x times w transposed in FP8-E4M3, bf16 out, as torch's own kernels do it; scales are ones."""
+    x, w = (each.to(torch.float8_e4m3fn) for each in (x_MK, w_NK))
+    (rows, inner), cols = x.shape, w.shape[0]
+    ones = partial(torch.ones, dtype=torch.float32, device=x.device)
+    if scaling == "tensor":
+        scales = ones(()), ones(())
+    elif scaling == "row":
+        scales = ones(rows, 1), ones(1, cols)
+    else:  # those of x lie column by column, those of w row by row (cuBLAS, FP8 block scales)
+        scales = ones(inner // 128, rows).T, ones(-(-cols // 128), inner // 128).T
+    fast = scaling != "block"
+    # There is no public name for it (torch.nn.functional.scaled_mm asks for recipes).
+    return lambda: torch._scaled_mm(  # noqa: SLF001  # pyright: ignore[reportPrivateImportUsage]
+        x, w.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast
+    )
 
 
 def projections(spec: ModelSpec) -> list[tuple[int, int]]:

@@ -36,6 +36,8 @@ def test_a_quick_run_measures_every_group_and_its_parts_serve_a_scenario(
     assert {(skip["group"], skip["what"]) for skip in found["skipped"]} == {
         ("gemm", "FP8 products"),
         ("copies", "pinned copies to and from a GPU"),
+        ("streams", "kernels of two streams"),
+        ("sustained", "products without pause"),
     }
     profile = load_part("calibrations", "this-core", [folder]).spec
     assert profile.matmuls is not None

@@ -16,7 +16,8 @@ from reference.measure.points import read_points
 from reference.measure.profile import fit_profile
 from twin.loading import load_part
 
-FOLDERS = sorted((Path(__file__).parents[3] / "scenarios" / "measured").iterdir())
+MEASURED = Path(__file__).parents[3] / "scenarios" / "measured"
+FOLDERS = sorted(points.parent for points in MEASURED.glob("*/points"))
 STEPS = [path for folder in FOLDERS for path in sorted(folder.glob("step-*.yaml"))]
 
 

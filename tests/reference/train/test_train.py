@@ -18,11 +18,12 @@ from reference.parallel.runtime import Outcome
 from reference.text.prepare import prepare
 from reference.train import Result, main, train
 from reference.trainer import step
-from reference.trainer.settings import opened
+from reference.trainer.settings import opened, settings
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee
 from tests.reference.train.child import in_a_child
 from tests.reference.train.mini import Load
+from twin.errors import UsageError
 
 
 def quiet(*overrides: str) -> list[str]:
@@ -226,6 +227,38 @@ def test_cuda_without_a_device_is_a_usage_error(
 ) -> None:
     assert main([str(config), "--set", "train.device=cuda"]) == 2
     assert "TW237" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_each_rank_of_a_machine_takes_a_gpu_of_its_own(
+    place: int, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, chosen = load("train.device=auto"), gpus(monkeypatch, 4, place)
+    with settings(run.train) as device:
+        assert device == torch.device("cuda", place)
+    assert chosen == [place]
+
+
+def test_more_ranks_than_gpus_are_a_usage_error(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load("train.device=cuda")
+    gpus(monkeypatch, 4, 4)
+    with (
+        pytest.raises(UsageError, match="rank 4 of this machine has no GPU"),
+        settings(run.train),
+    ):
+        pass
+
+
+def gpus(monkeypatch: pytest.MonkeyPatch, count: int, place: int) -> list[int]:
+    """A machine with so many GPUs, on which this is the rank at `place`; what it chooses."""
+    chosen: list[int] = []
+    monkeypatch.setenv("LOCAL_RANK", str(place))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    return chosen
 
 
 ENDLESS = ["--set", "train.steps=100000", "--set", "train.checkpoint_every=0"]
