@@ -19,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -28,14 +29,41 @@ from torch import Tensor, nn
 
 from reference.convert.config import config_of
 from reference.measure.clock import finish
-from twin import load
-from twin.scenario import Scenario
+from twin.loading import load
+from twin.spec.model import ModelSpec
 
 BUCKET: Final = 1 << 27
 """Parameters whose gradients are fp32 at a time."""
 WARM: Final = 3
 FEWEST: Final = 5
 """Steps before the first that counts, and steps that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagerStep:
+    """What a scenario asks of one GPU: sequences of a micro-batch, tokens of each, micro-batches."""
+
+    model: ModelSpec
+    rows: int
+    length: int
+    passes: int
+    recomputes: bool
+    loops: bool
+    """Experts one after the other, as Transformers ran them before its fifth version."""
+
+
+def read_step(path: Path) -> EagerStep:
+    """The step of a scenario."""
+    scenario: Any = load(path)
+    train, rows = scenario.train, scenario.parallel.micro_batch
+    return EagerStep(
+        scenario.model,
+        rows,
+        train.sequence,
+        train.global_batch // (rows * train.sequence),
+        "full" in scenario.memory.recompute,
+        scenario.parallel.dispatcher == "loop",
+    )
 
 
 class Masters:
@@ -74,35 +102,33 @@ def _bucketed(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]
         yield bucket
 
 
-def model_of(scenario: Scenario, device: torch.device) -> nn.Module:
-    """Transformers' module of a scenario's model, its weights drawn anew."""
+def model_of(asked: EagerStep, device: torch.device) -> nn.Module:
+    """Transformers' module of the model, its weights drawn anew."""
     from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415  takes seconds
 
-    fields = config_of(scenario.model, {"use_cache": False})
+    fields = config_of(asked.model, {"use_cache": False})
     kind = fields.pop("model_type")
     config: Any = AutoConfig.for_model(kind, **fields)
     chosen = {"attn_implementation": "sdpa"}
-    if scenario.model.moe is not None and scenario.parallel.dispatcher == "loop":
+    if asked.loops and asked.model.moe is not None:
         chosen["experts_implementation"] = "eager"
     with device:
         made: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **chosen)
-    if "full" in scenario.memory.recompute:
+    if asked.recomputes:
         made.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()
 
 
-def step_of(scenario: Scenario, model: nn.Module, device: torch.device) -> Callable[[], float]:
+def step_of(asked: EagerStep, model: nn.Module, device: torch.device) -> Callable[[], float]:
     """One training step; returns its loss."""
-    train = scenario.train
-    rows, length = scenario.parallel.micro_batch, train.sequence
-    passes = train.global_batch // (rows * length)
     optimizer = Masters(list(model.parameters()))
-    batch = torch.randint(scenario.model.vocab, (passes, rows, length), device=device)
+    shape = asked.passes, asked.rows, asked.length
+    batch = torch.randint(asked.model.vocab, shape, device=device)
 
     def step() -> float:
         total: Tensor | None = None
         for tokens in batch:
-            loss: Tensor = model(input_ids=tokens, labels=tokens).loss / passes
+            loss: Tensor = model(input_ids=tokens, labels=tokens).loss / asked.passes
             loss.backward()
             total = loss.detach() if total is None else total + loss.detach()
         optimizer.step()
@@ -114,13 +140,12 @@ def step_of(scenario: Scenario, model: nn.Module, device: torch.device) -> Calla
 
 def measure(path: Path, seconds: float, device: torch.device) -> dict[str, Any]:
     """What the step of a scenario takes."""
-    scenario = load(path)
-    assert isinstance(scenario, Scenario)
+    asked = read_step(path)
     torch.manual_seed(0)
     cuda = device.type == "cuda"
     started = time.perf_counter()
-    model = model_of(scenario, device)
-    step = step_of(scenario, model, device)
+    model = model_of(asked, device)
+    step = step_of(asked, model, device)
     for _ in range(WARM):
         step()
     finish(device)
@@ -150,7 +175,7 @@ def measure(path: Path, seconds: float, device: torch.device) -> dict[str, Any]:
             "allocated": torch.cuda.max_memory_allocated(device),
             "reserved": torch.cuda.max_memory_reserved(device),
         }
-    return found | _parts(scenario, model, device)
+    return found | _parts(asked, model, device)
 
 
 def _count(found: list[int], phase: str, info: dict[str, int]) -> None:
@@ -158,11 +183,10 @@ def _count(found: list[int], phase: str, info: dict[str, int]) -> None:
         found.append(1)
 
 
-def _parts(scenario: Scenario, model: nn.Module, device: torch.device) -> dict[str, Any]:
+def _parts(asked: EagerStep, model: nn.Module, device: torch.device) -> dict[str, Any]:
     """Seconds of the host until a forward and a backward are issued, until they are over, and the
     objects that a forward keeps for Python's garbage collector."""
-    rows, length = scenario.parallel.micro_batch, scenario.train.sequence
-    tokens = torch.randint(scenario.model.vocab, (rows, length), device=device)
+    tokens = torch.randint(asked.model.vocab, (asked.rows, asked.length), device=device)
     found: dict[str, list[float]] = {}
     kept = 0
     for _ in range(3):
