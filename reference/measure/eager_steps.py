@@ -41,7 +41,7 @@ FEWEST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class EagerStep:
-    """What a scenario asks of one GPU: sequences of a micro-batch, tokens of each, micro-batches."""
+    """What a scenario asks of one GPU: a model, and micro-batches of some rows of a length."""
 
     model: ModelSpec
     rows: int
