@@ -23,3 +23,9 @@ def endless(asked, note):
     note(0.5)
     while True:
         time.sleep(0.1)
+
+
+def endless_children(asked, note):
+    """The same in a process of its own, as the pool of a validation has."""
+    child = os.fork()
+    endless((asked, child), note)

@@ -18,7 +18,8 @@ from twin.explore.search.space import Goal
 from twin.explore.sweep.sweep import Sweep
 from twin.loading import load, scenario_hash
 from twin.scenario import Scenario
-from twin.ui.answers import Bug, Question, Refusal, scenario_of
+from twin.ui.answers import Question, Refusal, scenario_of
+from twin.ui.background import Stopped
 from twin.ui.explore import questions, work
 from twin.ui.explore.break_even import main_levers, nearest, runway, stand, stops
 from twin.ui.explore.exports import Choosable, as_csv, as_html, as_parquet, columns, draft_of
@@ -200,8 +201,11 @@ def test_work_that_is_stopped_ends_and_the_next_is_answered() -> None:
     while pending.progress.share < 0.5:
         assert time.monotonic() < deadline, "it never began"
         time.sleep(0.02)
-    questions.stop(calls.endless, 1)
-    assert isinstance(pending.within(30), Bug)
+    pending.stop()
+    stopped = pending.within(0)
+    assert isinstance(stopped, Stopped)
+    assert stopped.percent == "50 %"
+    stopped.again()
     assert questions.known(calls.endless, 1) is None
     counted = questions.explored(calls.counted, 3).within(60)
     assert isinstance(counted, tuple)

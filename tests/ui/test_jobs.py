@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from twin.ui.background import KEPT, Jobs
+from twin.ui.background import KEPT, Jobs, Stopped
 
 PATIENCE = 10
 
@@ -56,6 +56,26 @@ def test_only_so_many_results_are_kept_and_dropped_work_is_not_begun():
     pending[3].within(PATIENCE)
     assert pending[0].future.cancelled()
     assert 0 not in begun
+
+
+def test_work_that_is_stopped_is_so_for_all_until_it_is_begun_again():
+    jobs, gate, begun = Jobs("test"), Event(), Event()
+
+    def work(note):
+        note(0.4)
+        begun.set()
+        return gate.wait(PATIENCE)
+
+    pending, waiting = jobs.ask("a", work), jobs.ask("b", lambda _: "never")
+    assert begun.wait(PATIENCE)
+    waiting.stop()
+    pending.stop()
+    assert [one.within(0).percent for one in (pending, waiting)] == ["40 %", "0 %"]
+    assert jobs.ask("a", work) is pending
+    gate.set()
+    pending.within(0).again()
+    assert jobs.ask("a", lambda _: "done").within(PATIENCE) == "done"
+    assert isinstance(pending.within(0), Stopped), "what the old work says comes too late"
 
 
 def test_work_that_fails_does_not_end_the_thread():

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 from tests.ui.conftest import checked
 from tests.ui.test_pages import words
 from twin.answers import Run
-from twin.ui import answers
 from twin.ui.answers import Question, reply
+from twin.ui.background import Worker
 from twin.ui.place import sections
 from twin.ui.scenarios import stamp
 
@@ -97,7 +97,7 @@ def test_an_answer_passes_between_processes() -> None:
 
 
 def test_a_page_says_that_a_plan_is_being_simulated(opened, monkeypatch) -> None:
-    monkeypatch.setattr(answers, "away", lambda *_: time.sleep(5))
+    monkeypatch.setattr(Worker, "perform", lambda *_: time.sleep(5))
     app = opened(f"{UPDATE};cluster.nodes=4", page="result")
     assert "is being simulated" in words(app)
     assert not app.get("plotly_chart")

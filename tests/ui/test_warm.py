@@ -11,6 +11,7 @@ from twin.answers import Run, ask, stored
 from twin.loading import load
 from twin.ui import answers
 from twin.ui.answers import Question
+from twin.ui.background import Worker
 
 SMALL = "gpt-175b-64xa100-full"
 
@@ -39,7 +40,7 @@ def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, t
 def test_a_stored_answer_is_shown_at_once_and_no_estimate_before_it(monkeypatch, tmp_path):
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
     ask(load(SMALL, ["train.tokens=7T"]))
-    monkeypatch.setattr(answers, "away", _late)
+    monkeypatch.setattr(Worker, "perform", _late)
     monkeypatch.setattr(answers, "_READING", 60)
     found = answers.reply(Question(SMALL, None, ("train.tokens=7T",), 7))
     assert found.better is None

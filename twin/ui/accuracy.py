@@ -14,7 +14,8 @@ from twin.evidence.validate.shipped_answers import ShippedAnswers
 from twin.evidence.validate.summary import COLUMNS, Summary, line, lines, reasons, sentence
 from twin.figures.serving import coverage, group_errors, scatter
 from twin.ui import PLAN, session
-from twin.ui.place import grid, place, say_failure, table, theme, waiting
+from twin.ui.background import Stopped
+from twin.ui.place import grid, place, say_failure, say_stopped, table, theme, waiting
 from twin.ui.published import (
     GROUPS,
     METRICS,
@@ -72,7 +73,10 @@ def _answers() -> ShippedAnswers | None:
     pending = again(asked)
     found = pending.within(0)
     if found is None:
-        waiting(pending, "All published rows are being predicted again; this takes minutes.")
+        waiting("All published rows are being predicted again; this takes minutes.", pending)
+        return shipped
+    if isinstance(found, Stopped):
+        say_stopped([found], "These are the predictions that ship.", "Validate again")
         return shipped
     if isinstance(found, ShippedAnswers):
         return found

@@ -5,10 +5,11 @@ bounded."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
-from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Worker, WorkerDiedError
+from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
 
 _LOG = logging.getLogger(__name__)
@@ -78,10 +79,12 @@ Failure = Refusal | Bug
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer now (None: none yet), and the better answer in the making (None: this is it)."""
+    """The answer now (None: none yet), and the better answer: in the making, or stopped by a
+    visitor (neither: this is it)."""
 
     now: Run | Failure | None
     better: Pending[Run | Failure] | None = None
+    stopped: Stopped | None = None
 
 
 def question(known: ScenarioFiles, name: str, text: str | None, sets: tuple[str, ...]) -> Question:
@@ -98,27 +101,29 @@ def reply(asked: Question) -> Reply:
     found = better.within(GLANCE)
     if found is None and _stored(planned):
         found = better.within(_READING)
-    if found is not None:
+    if isinstance(found, Run | Failure):
         return Reply(found)
-    return Reply(estimate(asked) if planned.kind.has_estimate else None, better)
+    now = estimate(asked) if planned.kind.has_estimate else None
+    return Reply(now, better) if found is None else Reply(now, stopped=found)
 
 
 def begun(asked: Question) -> Pending[Run | Failure]:
     """The simulated answer, in the making or made."""
-    return _SIMULATIONS.ask(asked, lambda note: away(_SIMULATOR, simulated, (asked,), note))
+    return away(_SIMULATIONS, asked, simulated, (asked,))
 
 
 def is_known(asked: Question) -> bool:
     """Whether a plan was asked about before, so that its estimate is there."""
-    return asked in _SIMULATIONS.results
+    return _SIMULATIONS.known(asked) is not None
 
 
 def prepare(first: str) -> None:
     """Start the process that simulates; and where the machine has nothing else to do, simulate the
     shipped plans that have no stored answer, first the one that the app opens with."""
-    _SIMULATIONS.ask("ready", lambda note: away(_SIMULATOR, ready, (), note))
+    away(_SIMULATIONS, "ready", ready, ())
     worker = Worker(IDLE)
-    away(worker, store_shipped, (first,), lambda _: None)
+    with contextlib.suppress(WorkerDiedError):
+        worker.perform(store_shipped, (first,), lambda _: None)
     worker.end()
 
 
@@ -271,17 +276,21 @@ def engines(asked: Question) -> tuple[Serving, ...] | Failure:
 def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T | Failure]:
     """A study of some plans, in the making or made. `study` is a function of a module; it takes the
     questions, and what notes the share that is done."""
-    return _STUDIES.ask((study.__name__, asked), lambda note: away(_STUDENT, study, asked, note))
+    return away(_STUDIES, (study.__name__, asked), study, asked)
 
 
 def away(
-    worker: Worker, work: Callable[..., _T | Failure], arguments: tuple[Any, ...], note: Note
-) -> _T | Failure:
-    """The result of a module's function in another process."""
-    try:
-        return worker.perform(work, arguments, note)
-    except WorkerDiedError as error:
-        return Bug(str(error))
+    jobs: Jobs, key: Hashable, work: Callable[..., _T | Failure], arguments: tuple[Any, ...]
+) -> Pending[_T | Failure]:
+    """The result of a module's function, worked out by the process of these jobs."""
+
+    def perform(note: Note) -> _T | Failure:
+        try:
+            return jobs.process.perform(work, arguments, note)
+        except WorkerDiedError as error:
+            return Bug(str(error))
+
+    return jobs.ask(key, perform)
 
 
 def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
@@ -331,6 +340,4 @@ def study_of(asked: Question, study: Callable[[Any], _T | Failure]) -> _T | Fail
 
 
 _SIMULATIONS: Final = Jobs("twin simulations")
-_SIMULATOR: Final = Worker()
 _STUDIES: Final = Jobs("twin studies")
-_STUDENT: Final = Worker()

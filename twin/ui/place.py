@@ -36,7 +36,7 @@ from twin.ui.answers import (
     reply,
     scenario_of,
 )
-from twin.ui.background import Pending
+from twin.ui.background import Pending, Stopped
 from twin.ui.workspace import Draft, Workspace
 
 _T = TypeVar("_T")
@@ -217,13 +217,13 @@ def grid(
 
 @dataclass(frozen=True, slots=True)
 class OpenPlan:
-    """The workspace, the question of the open plan, the reply to it, and the reply to the baseline
-    (None where the open plan is the baseline)."""
+    """The workspace, the question of the open plan, the reply to it, and whether it is compared
+    with the baseline."""
 
     workspace: Workspace
     asked: Question
     reply: Reply
-    reference: Reply | None
+    has_baseline: bool
 
     @property
     def plan(self) -> Draft:
@@ -231,33 +231,32 @@ class OpenPlan:
         return self.workspace.open
 
     @property
+    def reference(self) -> Reply | None:
+        """The reply to the baseline; None where the open plan is that, or has none."""
+        if not self.has_baseline:
+            return None
+        base = ask_about(self.workspace.reference)
+        other = replied(base)
+        if self.reply.now is not None and (self.reply.better or self.reply.stopped):
+            other = replace(other, now=estimate(base))  # like is compared with like
+        return _titled(other, self.workspace.reference)
+
+    @property
     def baseline(self) -> Run | None:
         """The answer to compare with; None where there is none of the same kind and fidelity."""
-        mine, other = self.reply.now, self.reference.now if self.reference else None
+        other = self.reference.now if self.reference else None
+        mine = self.reply.now
         if not isinstance(mine, Run) or not isinstance(other, Run):
             return None
         same = mine.report.provenance.fidelity == other.report.provenance.fidelity
         return other if same and mine.kind.name == other.kind.name else None
-
-    @property
-    def coming(self) -> Pending[Run | Failure] | None:
-        """What is still being simulated: the open plan, or else the baseline."""
-        return self.reply.better or (self.reference.better if self.reference else None)
 
 
 def open_plan() -> OpenPlan:
     """The answer to the open plan now."""
     workspace = session.workspace()
     asked, base = ask_about(workspace.open), ask_about(workspace.reference)
-    mine, other = replied(asked), replied(base) if base != asked else None
-    if mine.better is not None and mine.now is not None and other is not None:
-        other = Reply(estimate(base), other.better)  # like is compared with like
-    return OpenPlan(
-        workspace,
-        asked,
-        _titled(mine, workspace.open),
-        other and _titled(other, workspace.reference),
-    )
+    return OpenPlan(workspace, asked, _titled(replied(asked), workspace.open), asked != base)
 
 
 def replied(asked: Question) -> Reply:
@@ -278,11 +277,12 @@ def compared_alike(workspace: Workspace) -> None:
             _outline(workspace.compared)
         found = [replied(one) for one in asked]
     outline.empty()
-    coming = next((one.better for one in found if one.better is not None), None)
-    if coming is None or any(one.now is None for one in found):
+    less = next((one for one in found if one.better or one.stopped), None)
+    if less is None or any(one.now is None for one in found):
         return
     for one, own in zip(asked, found, strict=True):
-        session.replies()[one] = Reply(estimate(one), own.better or coming)
+        shown = own if own.better or own.stopped else less
+        session.replies()[one] = replace(shown, now=estimate(one))
 
 
 def _outline(plans: Iterable[Draft]) -> None:
@@ -313,7 +313,7 @@ def step_view(shown: OpenPlan) -> OpenPlan:
     if isinstance(scenario, Failure) or kind_of(scenario).scope(scenario) is None:
         return shown
     asked = replace(shown.asked, step_only=True)
-    return replace(shown, asked=asked, reply=replied(asked), reference=None)
+    return replace(shown, asked=asked, reply=replied(asked), has_baseline=False)
 
 
 def refused(verb: Verb, scenario: Any) -> bool:
@@ -347,7 +347,7 @@ def answered(shown: OpenPlan) -> Run | None:
     """The answer to the open plan; where there is none yet, or none at all, the page says why."""
     now = shown.reply.now
     if now is None and shown.reply.better is not None:
-        waiting(shown.reply.better, f"{shown.plan.title} is being simulated.")
+        waiting(f"{shown.plan.title} is being simulated.", shown.reply.better)
     elif isinstance(now, Failure):
         say(shown.plan, now)
     say_estimate(shown)
@@ -355,9 +355,33 @@ def answered(shown: OpenPlan) -> Run | None:
 
 
 def say_estimate(shown: OpenPlan) -> None:
-    """That figures are estimates, while the plan is being simulated."""
-    if shown.reply.now is not None and shown.reply.better is not None:
+    """That figures are estimates, while the plan is being simulated or after that was stopped."""
+    if shown.reply.stopped is not None:
+        kept = "The estimate stands." if shown.reply.now else "This kind of plan has no estimate."
+        say_stopped([shown.reply.stopped], kept)
+    elif shown.reply.now is not None and shown.reply.better is not None:
         st.caption(":material/speed: These are estimates: the plan is being simulated.")
+
+
+def say_stopped(stopped: Sequence[Stopped], words: str = "", again: str = "Simulate again") -> None:
+    """That a visitor stopped some work, and a button to begin it again."""
+
+    shares = " and ".join(one.percent for one in stopped)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.info(f"Stopped at {shares}. {words}", icon=":material/stop_circle:")
+        again_button(again, words, stopped)
+
+
+def again_button(label: str, name: str, stopped: Sequence[Stopped]) -> None:
+    """A button that begins stopped work again; `name` tells it from others."""
+
+    def begin() -> None:
+        for one in stopped:
+            one.again()
+
+    st.button(
+        label, icon=":material/play_arrow:", key=f"again {name}", type="tertiary", on_click=begin
+    )
 
 
 def say(plan: Draft, failure: Failure) -> None:
@@ -404,7 +428,10 @@ def ready(
     `patience`: seconds that the page waits for it first."""
     found = pending.within(patience)
     if found is None:
-        waiting(pending, words)
+        waiting(words, pending)
+        return None
+    if isinstance(found, Stopped):
+        say_stopped([found])
         return None
     if isinstance(found, Failure):
         say(plan, found)
@@ -412,8 +439,21 @@ def ready(
     return found
 
 
-def waiting(pending: Pending[Any], words: str) -> None:
-    """Say in this place that work is under way; its progress stands in the sidebar, and the page is
-    drawn again when it is done."""
-    session.awaited().append((pending, words))
-    st.caption(f":material/hourglass_top: {words}")
+def waiting(words: str, *pending: Pending[Any]) -> None:
+    """Say in this place that work is under way, with a way to stop it. Its progress stands in the
+    sidebar, and the page is drawn again when it is done."""
+    for one in pending:
+        session.wait_for(one, words)
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f":material/hourglass_top: {words}")
+        stop_button(words, pending)
+
+
+def stop_button(name: str, pending: Sequence[Pending[Any]]) -> None:
+    """A button that stops some work; `name` tells it from others."""
+
+    def stop() -> None:
+        for one in pending:
+            one.stop()
+
+    st.button("Stop", icon=":material/stop:", key=f"stop {name}", type="tertiary", on_click=stop)

@@ -22,7 +22,7 @@ from twin.figures.serving import Coverage, GroupError, RowMark
 from twin.reports.interval import shipped as residuals
 from twin.reports.table import decimal_bytes, duration, rate, signed
 from twin.ui.answers import Bug, Failure, away, guarded
-from twin.ui.background import Jobs, Note, Pending, Worker
+from twin.ui.background import Jobs, Note, Pending
 from twin.ui.workspace import Draft
 
 
@@ -197,7 +197,7 @@ def made_from(as_of: int) -> str:
 
 def again(made_from: str) -> Pending[ShippedAnswers | Failure]:
     """All published rows, predicted by this twin; in the making, or made."""
-    return _VALIDATIONS.ask(made_from, lambda note: away(_VALIDATOR, predict, (), note))
+    return away(_VALIDATIONS, made_from, predict, ())
 
 
 def predict(note: Note) -> ShippedAnswers | Failure:
@@ -237,4 +237,3 @@ def _rows() -> tuple[PublishedRow, ...]:
 
 
 _VALIDATIONS: Final = Jobs("twin validation")
-_VALIDATOR: Final = Worker()

@@ -10,7 +10,7 @@ from typing import Final
 import streamlit as st
 
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, NEW, PLAN, RESULT, session
-from twin.ui.place import compared_alike, say_bug
+from twin.ui.place import say_bug
 from twin.ui.sidebar import awaiting, sidebar
 from twin.ui.warm import DRAWN
 
@@ -60,10 +60,8 @@ def route() -> None:
         # Libraries that draw take pandas as they find it: half loaded, by another thread, it fails.
         import_module("pandas")
         session.write_link(page.title)
-        if page.title == "Compare":
-            compared_alike(session.workspace())
-        place = sidebar(page.title)
         page.run()
+        place = sidebar(page.title)
         if session.awaited():
             with place:
                 awaiting()

@@ -95,6 +95,12 @@ def awaited() -> list[tuple[Pending[Any], str]]:
     return st.session_state[_AWAITED]
 
 
+def wait_for(pending: Pending[Any], words: str) -> None:
+    """Wait for some work in this run of the page; work is described once."""
+    if not any(one is pending for one, _ in awaited()):
+        awaited().append((pending, words))
+
+
 def replies() -> dict[Question, Reply]:
     """The replies that this run of the page has shown: one per question, so that a simulation that
     ends meanwhile does not give a plan two answers on one screen."""

@@ -15,10 +15,11 @@ from twin.answers import Run
 from twin.interop.export.base import format_of, stamp
 from twin.loading import resolve
 from twin.ui import session
-from twin.ui.answers import Failure, scenario_of
+from twin.ui.answers import Failure, Reply, scenario_of
+from twin.ui.background import Progress
 from twin.ui.links import COMFORTABLE, address
 from twin.ui.parts import changes, metrics
-from twin.ui.place import OpenPlan, open_plan, step_view
+from twin.ui.place import OpenPlan, again_button, open_plan, step_view, stop_button
 from twin.ui.scenarios import ScenarioFiles, shared_text
 from twin.ui.session import widget_key
 from twin.ui.workspace import MOST_PLANS, Workspace, difference
@@ -60,14 +61,21 @@ def sidebar(page: str) -> DeltaGenerator:
 
 @st.fragment(run_every=_POLL)
 def awaiting() -> None:
-    """The progress of everything that the page waits for; when one is done, the whole page is drawn
-    again. One timer for all: several would starve each other."""
+    """The progress of everything that the page waits for, and a way to stop it; when a work is
+    done, the whole page is drawn again. One timer for all: several would starve each other."""
     for pending, words in session.awaited():
         if pending.future.done():
             st.rerun()
-        progress = pending.progress
-        left = "" if progress.left is None else f" About {round(progress.left)} s left."
-        st.progress(min(1.0, progress.share), words + left)
+        st.progress(min(1.0, pending.progress.share), f"{words} {_left(pending.progress)}")
+    stop_button("all", [pending for pending, _ in session.awaited()])
+
+
+def _left(progress: Progress) -> str:
+    """How far a work is, and how long it will still take."""
+    if progress.begun is None:
+        return "It waits for other work."
+    left = "" if progress.left is None else f", about {max(1, round(progress.left))} s left"
+    return f"{100 * progress.share:.0f} %{left}."
 
 
 def _steps() -> None:
@@ -124,29 +132,49 @@ def _plans(workspace: Workspace) -> None:
 
 def _verdict(shown: OpenPlan) -> None:
     """The verdict in three words, and the headline figures."""
-    now, better = shown.reply.now, shown.reply.better
+    now = shown.reply.now
     if isinstance(now, Failure):
         st.badge("Invalid", icon=":material/error:", color="red")
         return
     with st.container(horizontal=True):
-        if now is not None and now.report.may_differ:
-            words = "Fits, uncertain" if now.report.fits else "Does not fit, uncertain"
-            st.badge(words, icon=":material/help:", color="orange")
-        elif now is not None and now.report.fits:
-            st.badge("Fits", icon=":material/check_circle:", color="green")
-        elif now is not None:
-            st.badge("Does not fit", icon=":material/block:", color="red")
-        if better is not None:
-            words = "estimate, being simulated" if now is not None else "simulating"
-            st.badge(words, icon=":material/speed:", color="orange")
+        _badges(shown.reply)
     if now is not None:
         st.caption(f"{now.kind.title[:1].upper()}{now.kind.title[1:]}")
         headline = now.kind.deciding(now.report)[:_HEADLINE]
         for at in range(0, len(headline), 2):
             metrics(shown, headline[at : at + 2], "content")
-    if shown.coming is not None:
-        what = "The open plan" if better else "The baseline"
-        session.awaited().append((shown.coming, f"{what} is being simulated."))
+    _better(shown)
+
+
+def _better(shown: OpenPlan) -> None:
+    """What is still being simulated, and a way to begin again what was stopped."""
+    base = shown.reference or Reply(None)
+    for one, words in ((shown.reply, "The open plan"), (base, "The baseline")):
+        if one.better is not None:
+            session.wait_for(one.better, f"{words} is being simulated.")
+    stopped = [one.stopped for one in (shown.reply, base) if one.stopped is not None]
+    if shown.reply.stopped is None and stopped:
+        st.caption(f"The simulation of the baseline was stopped at {stopped[0].percent}.")
+    if stopped:
+        again_button("Simulate again", "beside every page", stopped)
+
+
+def _badges(reply: Reply) -> None:
+    """Whether the plan fits, and how sure that is."""
+    now = reply.now
+    if isinstance(now, Run) and now.report.may_differ:
+        words = "Fits, uncertain" if now.report.fits else "Does not fit, uncertain"
+        st.badge(words, icon=":material/help:", color="orange")
+    elif isinstance(now, Run) and now.report.fits:
+        st.badge("Fits", icon=":material/check_circle:", color="green")
+    elif now is not None:
+        st.badge("Does not fit", icon=":material/block:", color="red")
+    if reply.better is not None:
+        words = "estimate, being simulated" if now is not None else "simulating"
+        st.badge(words, icon=":material/speed:", color="orange")
+    if reply.stopped is not None:
+        words = f"stopped at {reply.stopped.percent}" + (": estimate" if now is not None else "")
+        st.badge(words, icon=":material/stop_circle:", color="orange")
 
 
 def _manage(workspace: Workspace) -> None:
@@ -205,8 +233,8 @@ def _export(shown: OpenPlan) -> None:
     if now.kind.scope(scenario) is not None:
         now = step_view(shown).reply.now
         st.caption("Files hold the training step.")
-    if shown.reply.better is not None:
-        st.caption("Files hold the estimate until the simulation is done, and say so.")
+    if shown.reply.better is not None or shown.reply.stopped is not None:
+        st.caption("Files hold the estimate until the plan is simulated, and say so.")
     if not isinstance(now, Run):
         return
     for name, label in _FORMATS.items():

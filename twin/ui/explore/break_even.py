@@ -23,10 +23,10 @@ from twin.scenario import Scenario
 from twin.ui.answers import studied
 from twin.ui.explore import work
 from twin.ui.explore.exports import as_json, downloads
-from twin.ui.explore.questions import SearchAsked, SearchResult, explored, known, stop
+from twin.ui.explore.questions import SearchAsked, SearchResult, explored, known
 from twin.ui.explore.search import curve_asked, study_of, wanted_search
 from twin.ui.explore.work import Conditions
-from twin.ui.place import OpenPlan, place, ready, say, table, theme, waiting
+from twin.ui.place import OpenPlan, place, ready, table, theme
 
 MAIN: Final = (
     "cluster.node.nic.bandwidth",
@@ -78,12 +78,8 @@ def _decision(shown: OpenPlan) -> tuple[SearchResult, SearchAsked] | None:
     wanted = wanted_search(shown)
     pending = known(study_of(wanted), wanted) if wanted is not None else None
     if wanted is not None and pending is not None:
-        found = pending.within(0.05)
-        if isinstance(found, SearchResult):
-            return found, wanted
-        if found is None:
-            waiting(pending, "Waiting for the search.")
-            return None
+        found = ready(pending, shown.plan, "Waiting for the search.")
+        return None if found is None else (found, wanted)
     words = "Trying the plan's own layout on other sizes of the cluster."
     sizes = ready(studied(work.scaling, shown.asked), shown.plan, words, 0.4)
     return None if sizes is None else (sizes, curve_asked(shown, sizes))
@@ -103,20 +99,9 @@ def _conditions(
         if not st.button("Find the break-even points", icon=":material/swap_horiz:"):
             return
     pending = explored(work.conditions, question, (found.contest,))
-    made = pending.within(0.05)
-    if made is None:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            waiting(pending, "Moving every input until another plan wins.")
-            st.button(
-                "Stop",
-                icon=":material/stop:",
-                on_click=lambda: stop(work.conditions, question),
-            )
-        return
-    if not isinstance(made, Conditions):
-        say(shown.plan, made)
-        return
-    _show(scenario, found, asked, made)
+    made = ready(pending, shown.plan, "Moving every input until another plan wins.")
+    if made is not None:
+        _show(scenario, found, asked, made)
 
 
 def _show(scenario: Scenario, found: SearchResult, asked: SearchAsked, made: Conditions) -> None:

@@ -37,7 +37,7 @@ from twin.spec.cluster import MOST_GPUS
 from twin.spec.kpis import KPIS, Unit
 from twin.spec.memory import MemorySpec
 from twin.ui.answers import Failure, Question, away
-from twin.ui.background import Jobs, Pending, Worker
+from twin.ui.background import Jobs, Pending
 
 _T = TypeVar("_T")
 
@@ -155,16 +155,7 @@ def problem(check: Callable[[], _T]) -> tuple[_T | None, str]:
 Study = Callable[..., _T | Failure]
 
 
-@dataclass(slots=True)
-class _Now:
-    """The question that is being answered."""
-
-    key: Hashable = None
-
-
 _JOBS: Final = Jobs("twin exploring")
-_WORKER: Final = Worker()
-_NOW: Final = _Now()
 
 
 def explored(
@@ -173,39 +164,13 @@ def explored(
     """What a study says, in the making or made. `study` is a function of a module; it takes what is
     asked, and what notes the share that is done; or `arguments`, where these follow from what is
     asked."""
-    key = (study.__name__, asked)
     given = (asked,) if arguments is None else arguments
-
-    def work(note: Callable[[float], None]) -> _T | Failure:
-        _NOW.key = key
-        try:
-            return away(_WORKER, study, given, note)
-        finally:
-            _NOW.key = None
-
-    return _JOBS.ask(key, work)
+    return away(_JOBS, (study.__name__, asked), study, given)
 
 
 def known(study: Study[Any], asked: Hashable) -> Pending[Any] | None:
     """The same, where somebody has asked before; None where nobody has."""
-    with _JOBS.lock:
-        return _JOBS.results.get((study.__name__, asked))
-
-
-def stop(study: Study[Any], asked: Hashable) -> None:
-    """Stop a study that is not done: what waits is taken from the queue, what is being worked on
-    ends with its process, which is started again for the next."""
-    key = (study.__name__, asked)
-    with _JOBS.lock:
-        pending = _JOBS.results.get(key)
-        if pending is None or pending.future.done():
-            return
-        del _JOBS.results[key]
-    if pending.future.cancel():
-        return
-    process = _WORKER.process
-    if _NOW.key == key and process is not None:
-        process.kill()
+    return _JOBS.known((study.__name__, asked))
 
 
 UNITS: Final[Mapping[str, Unit]] = {kpi.key: kpi.unit for kpi in KPIS}

@@ -29,11 +29,10 @@ from twin.ui.explore.questions import (
     known,
     problem,
     read_sizes,
-    stop,
     usual_degrees,
     usual_sizes,
 )
-from twin.ui.place import OpenPlan, grid, place, ready, say, table, theme, waiting
+from twin.ui.place import OpenPlan, grid, place, ready, table, theme
 
 _WANTED: Final = "explore search"
 _PER_SECOND: Final = 1500
@@ -87,25 +86,13 @@ def _ask(asked: SearchAsked | None) -> None:
     )
 
 
-def _stop(asked: SearchAsked) -> None:
-    stop(study_of(asked), asked)
-    st.session_state.pop(_WANTED, None)
-
-
 def _answer(shown: OpenPlan, wanted: SearchAsked) -> SearchResult | None:
     """What a search has found; None while it is at work, or where it has failed."""
-    pending = explored(study_of(wanted), wanted)
-    found = pending.within(0.05)
+    words = "Searching: layouts are estimated, the best are simulated."
+    found = ready(explored(study_of(wanted), wanted), shown.plan, words)
     if found is None:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            waiting(pending, "Searching: layouts are estimated, the best are simulated.")
-            st.button("Stop", icon=":material/stop:", on_click=_stop, args=(wanted,))
         st.caption("Results are kept: a stopped search goes on from there.")
-        return None
-    if isinstance(found, SearchResult):
-        return found
-    say(shown.plan, found)
-    return None
+    return found
 
 
 def _searched(scenario: Scenario, found: SearchResult, asked: SearchAsked) -> None:

@@ -34,9 +34,8 @@ from twin.ui.explore.questions import (
     known,
     left_or_over,
     problem,
-    stop,
 )
-from twin.ui.place import OpenPlan, grid, place, say, small, theme, waiting
+from twin.ui.place import OpenPlan, grid, place, ready, small, theme
 
 _WANTED: Final = "explore sweep"
 _SAID: Final = 3
@@ -181,22 +180,11 @@ def _wrong(asked: SweepAsked) -> str:
         return str(error)
 
 
-def _stop(asked: SweepAsked) -> None:
-    stop(work.swept, asked)
-    st.session_state.pop(_WANTED, None)
-
-
 def _answer(shown: OpenPlan, scenario: Any, wanted: SweepAsked) -> None:
-    pending = explored(work.swept, wanted)
-    found = pending.within(0.05)
+    words = "Sweeping: every point is computed."
+    found = ready(explored(work.swept, wanted), shown.plan, words)
     if found is None:
-        with st.container(horizontal=True, vertical_alignment="center"):
-            waiting(pending, "Sweeping: every point is computed.")
-            st.button("Stop", icon=":material/stop:", on_click=_stop, args=(wanted,))
         st.caption("Results are kept: a stopped sweep goes on from there.")
-        return
-    if not isinstance(found, Sweep):
-        say(shown.plan, found)
         return
     kind = kind_of(scenario)
     kpis = {kpi.label: kpi for kpi in kind.kpis}

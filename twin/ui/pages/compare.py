@@ -22,10 +22,11 @@ from twin.ui.comparison import (
 )
 from twin.ui.place import (
     ask_about,
-    open_plan,
+    compared_alike,
     place,
     ready,
     say,
+    say_stopped,
     show_views,
     small,
     table,
@@ -43,18 +44,21 @@ _ADD: Final = "add to the comparison"
 
 def page() -> None:
     """Run the page once, top to bottom."""
-    shown = open_plan()
-    title("Compare", shown.plan)
-    _add(shown.workspace)
-    workspace = examples.beside(shown.workspace)
-    if workspace != shown.workspace:
+    own = session.workspace()
+    title("Compare", own.open)
+    _add(own)
+    workspace = examples.beside(own)
+    if workspace != own:
         small(f"An example: {_titles(workspace)}. {_OWN}")
+    compared_alike(own)
     found = compared(workspace)
     for plan, now in found.answers:
         if now is not None and not isinstance(now, Run):
             say(plan, now)
-    if found.coming is not None:
-        waiting(found.coming, "These are estimates until all plans are simulated.")
+    if found.stopped:
+        say_stopped(found.stopped, "All plans are compared by their estimates.")
+    if found.coming:
+        waiting("These are estimates until all plans are simulated.", *found.coming)
     runs = _of_one_kind({plan.title: now for plan, now in found.answers if isinstance(now, Run)})
     if len(runs) < 2:
         if len(found.answers) < 2:

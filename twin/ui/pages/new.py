@@ -16,17 +16,18 @@ from twin.explore.search.kept import kept
 from twin.explore.search.new_plan import PlanQuestion, PlanRequest, first_answer
 from twin.ui import session
 from twin.ui.answers import Failure
-from twin.ui.background import Pending
+from twin.ui.background import Pending, Stopped
 from twin.ui.decided import show_decision
 from twin.ui.examples import doors
 from twin.ui.explore import work
-from twin.ui.explore.questions import explored, stop
-from twin.ui.place import say_failure, small
+from twin.ui.explore.questions import explored
+from twin.ui.place import say_failure, say_stopped, small
 from twin.ui.question import first_typed, form, keep_price, problems_of, question, request
 
 _EXAMPLE: Final = Path(__file__).parents[1] / "example.json"
 """What `twin new --json` answered to a question, on the day that it says."""
 _ASKED: Final = "new plan asked"
+_KEPT: Final = "Finished layouts are kept: a stopped search goes on from there."
 _POLL: Final = 1.0
 """Seconds between two looks at the search: the page should not take the time of its worker."""
 
@@ -93,9 +94,12 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
     st.header("First answer")
     first, *rest = first_answer(found)
     st.info(f"**{first}**")
-    if made is not None:
+    if isinstance(made, Stopped):
+        say_stopped([made], _KEPT, "Go on")
+    elif made is not None:
         say_failure("The search failed.", made)
-    if pending is None or made is not None:
+        pending = None
+    if pending is None:
         st.button(
             "Find the plan",
             icon=":material/search:",
@@ -103,8 +107,8 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
             args=(asked,),
         )
         small("Layouts are searched and the best are simulated: about two minutes.")
-    elif wanted is not None:
-        _watch(pending, wanted, found.seconds)
+    elif made is None:
+        _watch(pending, found.seconds)
     for sentence in rest:
         st.markdown(sentence)
 
@@ -121,9 +125,7 @@ def _wanted(asked: PlanQuestion) -> tuple[PlanQuestion, str] | None:
 
 
 @st.fragment(run_every=_POLL)
-def _watch(
-    pending: Pending[Decision | Failure], wanted: tuple[PlanQuestion, str], seconds: float
-) -> None:
+def _watch(pending: Pending[Decision | Failure], seconds: float) -> None:
     """How far the search is, how long it may take, and a way to stop it."""
     if pending.future.done():
         st.rerun()
@@ -133,10 +135,9 @@ def _watch(
     share = max(progress.share, progress.seconds / seconds)
     st.progress(min(0.99, share), f"Searching and simulating layouts: {words}.")
     if st.button("Stop", icon=":material/stop:"):
-        stop(work.new_plan, wanted)
-        st.session_state.pop(_ASKED, None)
+        pending.stop()
         st.rerun()
-    small("Finished layouts are kept: a stopped search goes on from there.")
+    small(_KEPT)
 
 
 page()

@@ -16,7 +16,7 @@ from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
-from twin.ui.place import OpenPlan, ask_about, code, open_plan, say, say_estimate, title
+from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say, say_estimate, title
 from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"
@@ -110,7 +110,7 @@ def _say(shown: OpenPlan, before: Root | Failure) -> None:
             code(render(homeless))
         return
     if now is None:
-        st.info(f"{shown.plan.title} is being simulated.", icon=":material/hourglass_top:")
+        answered(shown)
     elif not isinstance(now, Run):
         say(shown.plan, now)
     else:
