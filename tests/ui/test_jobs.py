@@ -70,10 +70,13 @@ def test_work_that_is_stopped_is_so_for_all_until_it_is_begun_again():
     assert begun.wait(PATIENCE)
     waiting.stop()
     pending.stop()
-    assert [one.within(0).percent for one in (pending, waiting)] == ["40 %", "0 %"]
+    stopped, never = pending.within(0), waiting.within(0)
+    assert isinstance(stopped, Stopped)
+    assert isinstance(never, Stopped)
+    assert [stopped.percent, never.percent] == ["40 %", "0 %"]
     assert jobs.ask("a", work) is pending
     gate.set()
-    pending.within(0).again()
+    stopped.again()
     assert jobs.ask("a", lambda _: "done").within(PATIENCE) == "done"
     assert isinstance(pending.within(0), Stopped), "what the old work says comes too late"
 
