@@ -1,7 +1,9 @@
 """What the app does before a visitor asks."""
 
+import gc
 import sys
 import time
+from threading import Thread
 from types import ModuleType
 
 from streamlit.testing.v1 import AppTest
@@ -12,6 +14,7 @@ from twin.loading import load
 from twin.ui import answers
 from twin.ui.answers import Question
 from twin.ui.background import Worker
+from twin.ui.warm import Drawing, warm
 
 SMALL = "gpt-175b-64xa100-full"
 
@@ -24,6 +27,25 @@ def test_the_first_page_is_drawn_while_another_thread_still_loads_pandas(monkeyp
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     app = checked(AppTest.from_file(str(APP), default_timeout=60).run())
     assert "What must be true" in [one.value for one in app.header]
+
+
+def test_nothing_is_loaded_while_a_page_is_drawn_nor_right_after():
+    drawing, done = Drawing(), []
+
+    def load():
+        drawing.await_rest(0.2)
+        done.append(time.monotonic())
+
+    other = Thread(target=load)
+    with drawing:
+        other.start()
+        time.sleep(0.3)
+        assert not done
+        ended = time.monotonic()
+    other.join(10)
+    assert done[0] - ended >= 0.2
+    drawing.await_rest(0.1)
+    assert Drawing().await_rest(60) is None, "without a page nothing waits"
 
 
 def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, tmp_path):
@@ -46,6 +68,13 @@ def test_a_stored_answer_is_shown_at_once_and_no_estimate_before_it(monkeypatch,
     assert found.better is None
     assert isinstance(found.now, Run)
     assert found.now.cached
+
+
+def test_all_that_is_warmed_up_can_be(monkeypatch):
+    monkeypatch.setattr(answers, "prepare", lambda first: first)
+    monkeypatch.setattr("twin.ui.warm._PATIENCE", 0)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    warm()
 
 
 def _late(_worker, work, arguments, note):

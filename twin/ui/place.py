@@ -79,11 +79,6 @@ def small(words: str) -> None:
     st.markdown(f":small[{words}]")
 
 
-def title(page: str, plan: Draft) -> None:
-    """The page's heading: what it shows of which plan. On a phone the sidebar is closed."""
-    st.title(f"{page}: {plan.title}", anchor=False)
-
-
 def sections(views: Iterable[View]) -> dict[str, list[View]]:
     """Views by the section of the page that they belong to, in order."""
     found: dict[str, list[View]] = {}

@@ -4,10 +4,11 @@ What is typed is kept as typed; a number alone gets the unit that the field's la
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import streamlit as st
 from twin.answers.remembered import PRICE, remember, remembered
 from twin.arch.count import parameters
 from twin.errors import Problem, render
+from twin.explore.search.decision_page import Decision
 from twin.explore.search.new_plan import PlanQuestion, PlanRequest, known_gpus, understood
 from twin.interop.importing.hf_config import Imported, read_hf_text
 from twin.loading import catalog_parts
@@ -38,11 +40,20 @@ FILE: Final = "source"
 """The name of its file."""
 OWN: Final = "own"
 """Said where the model is that of a config.json."""
+_EXAMPLE: Final = Path(__file__).with_name("example.json")
+"""What `twin new --json` answered to a question, on the day that it says."""
 _SOURCES: Final = ("Catalog model", "My config.json")
 _NUMBER: Final = re.compile(r"\d[\d_]*(\.\d+)?[kKMGT]?")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(,\d{3})+")
 _ASKED: Final = tuple(one.name for one in fields(PlanQuestion))
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@cache
+def example() -> tuple[PlanQuestion, Decision]:
+    """A question, and the stored decision."""
+    data = json.loads(_EXAMPLE.read_text(encoding="utf-8"))
+    return PlanQuestion(**data["question"]), Decision.read(data["decision"])
 
 
 def first_typed(example: PlanQuestion) -> dict[str, str]:

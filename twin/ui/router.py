@@ -8,11 +8,12 @@ from importlib import import_module
 from typing import Final
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
 from twin.ui import COMPARE, EVIDENCE, EXPLORE, NEW, PLAN, RESULT, session
 from twin.ui.place import say_bug
 from twin.ui.sidebar import awaiting, sidebar
-from twin.ui.warm import DRAWN
+from twin.ui.warm import DRAWING
 
 _LOG = logging.getLogger(__name__)
 _MOVED: Final = {
@@ -32,6 +33,11 @@ _MOVED: Final = {
 
 def route() -> None:
     """Run the page that the visitor asks for, beside the sidebar."""
+    with DRAWING:
+        _route()
+
+
+def _route() -> None:
     st.set_page_config(page_title="Twin", layout="wide", initial_sidebar_state=318)
     pages = [
         st.Page(NEW, title="New plan", default=True),
@@ -56,20 +62,26 @@ def route() -> None:
         if is_new:  # a question, not a plan: there is nothing to say beside it
             page.run()
             session.write_question()
-            return
-        # Libraries that draw take pandas as they find it: half loaded, by another thread, it fails.
-        import_module("pandas")
-        session.write_link(page.title)
-        page.run()
-        place = sidebar(page.title)
-        if session.awaited():
-            with place:
-                awaiting()
+        else:
+            _of_a_plan(page)
     except Exception as error:  # noqa: BLE001  the last stop: what is left is our bug
         _LOG.error("a page failed", exc_info=error)
         say_bug(f"{type(error).__name__}: {error}")
-    finally:
-        DRAWN.set()
+
+
+def _of_a_plan(page: StreamlitPage) -> None:
+    """A page about the open plan: what it shows of which plan, since on a phone the sidebar is
+    closed; then the page, and what stands beside every page."""
+    of_plan = "" if page.title == "Evidence" else f": {session.workspace().open.title}"
+    st.title(f"{page.title}{of_plan}", anchor=False)
+    # Libraries that draw take pandas as they find it: half loaded, by another thread, it fails.
+    import_module("pandas")
+    session.write_link(page.title)
+    page.run()
+    place = sidebar(page.title)
+    if session.awaited():
+        with place:
+            awaiting()
 
 
 def _nothing() -> None:

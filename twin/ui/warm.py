@@ -1,12 +1,16 @@
-"""What pages need, loaded and begun before a visitor asks for it."""
+"""What pages need, loaded and tried before a visitor asks for it, while no page is being drawn."""
 
 from __future__ import annotations
 
 import gc
 import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from threading import Event
-from typing import Final
+from threading import Condition
+from time import monotonic
+from typing import Any, Final
 
 from twin import ui
 
@@ -17,23 +21,94 @@ _FIRST: Final = (
     "twin.ui.explore.questions",
 )
 """What the first page needs, in its order."""
-DRAWN: Final = Event()
-"""Set once a page is drawn."""
 _PATIENCE: Final = 5.0
-"""Seconds for which all other modules wait for that: two imports at once take twice as long."""
+"""Seconds for which everything else waits for the first page."""
+_REST: Final = 1.0
+"""Seconds without a page that is drawn, before anything is done: two imports at once take twice as
+long."""
+
+
+@dataclass(slots=True)
+class Drawing:
+    """How many pages are being drawn, and when the last was done. Entered by each."""
+
+    pages: int = 0
+    ended: float | None = None
+    changed: Condition = field(default_factory=Condition)
+
+    def __enter__(self) -> None:
+        with self.changed:
+            self.pages += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.changed:
+            self.pages -= 1
+            self.ended = monotonic()
+            self.changed.notify_all()
+
+    def await_first(self, seconds: float) -> None:
+        """Wait until a page has been drawn, at most so long."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended is not None, seconds)
+
+    def await_rest(self, seconds: float) -> None:
+        """Wait until for so long no page has been drawn."""
+        with self.changed:
+            while (left := self._left(seconds)) > 0:
+                self.changed.wait(left)
+
+    def _left(self, seconds: float) -> float:
+        if self.pages:
+            return seconds
+        return 0.0 if self.ended is None else self.ended + seconds - monotonic()
+
+
+DRAWING: Final = Drawing()
 
 
 def warm() -> None:
-    """Load the modules of the app and the libraries that draw, then answer shipped plans."""
-    others = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
-    others += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
+    """Load the modules of the app and the libraries that draw, and answer a plan; then answer
+    shipped plans elsewhere."""
     for name in _FIRST:
         import_module(name)
-    DRAWN.wait(_PATIENCE)
-    for name in ("pandas", *others):
-        import_module(name)
-    gc.freeze()  # what is loaded stays: no collection need look at it again
+    DRAWING.await_first(_PATIENCE)
+    for do in _steps():
+        DRAWING.await_rest(_REST)
+        do()
+
+
+def _steps() -> Iterator[Callable[[], Any]]:
+    """What is done in turn: a first answer to a question, all modules, an answer with its figures,
+    and answers to shipped plans."""
+    yield _ask
+    names = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
+    names += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
+    for name in ("pandas", *names):
+        yield partial(import_module, name)
+    yield _answer
+    yield gc.freeze  # what is loaded stays: no collection need look at it again
     from twin.ui.answers import prepare  # noqa: PLC0415  loaded above, not with this module
     from twin.ui.scenarios import scenario_files  # noqa: PLC0415
 
-    prepare(scenario_files().first)
+    yield partial(prepare, scenario_files().first)
+
+
+def _ask() -> None:
+    """A first answer to the example's question."""
+    from twin.explore.search.new_plan import first_answer, understood  # noqa: PLC0415  as above
+    from twin.ui.question import example  # noqa: PLC0415
+
+    first_answer(understood(example()[0]))
+
+
+def _answer() -> None:
+    """The estimate of the plan that the app opens with, and its figures."""
+    from twin.answers import Run  # noqa: PLC0415  as above
+    from twin.ui.answers import estimate, question  # noqa: PLC0415
+    from twin.ui.scenarios import scenario_files  # noqa: PLC0415
+
+    files = scenario_files()
+    run = estimate(question(files, files.first, None, ()))
+    if isinstance(run, Run):
+        for view in run.kind.figures(run):
+            view.draw("light", {one.key: one.default for one in view.controls})

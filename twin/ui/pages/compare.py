@@ -31,7 +31,6 @@ from twin.ui.place import (
     small,
     table,
     theme,
-    title,
     waiting,
 )
 from twin.ui.workspace import MOST_PLANS, Draft, Workspace
@@ -45,7 +44,6 @@ _ADD: Final = "add to the comparison"
 def page() -> None:
     """Run the page once, top to bottom."""
     own = session.workspace()
-    title("Compare", own.open)
     _add(own)
     workspace = examples.beside(own)
     if workspace != own:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import streamlit as st
-
 from twin.ui.accuracy import accuracy_section
 from twin.ui.real_run import live_section, real_section
 from twin.ui.session import section
@@ -17,5 +15,4 @@ _SECTIONS: Final[dict[str, Callable[[], None]]] = {
     "Live run": live_section,
 }
 
-st.title("Evidence", anchor=False)
 _SECTIONS[section("Evidence", _SECTIONS)]()

@@ -11,7 +11,7 @@ from twin.ui.explore.break_even import break_even_section
 from twin.ui.explore.exports import expert_section, levers_section
 from twin.ui.explore.search import search_section
 from twin.ui.explore.sweep import sweep_section
-from twin.ui.place import OpenPlan, open_plan, refused, say, say_scope, step_view, title
+from twin.ui.place import OpenPlan, open_plan, refused, say, say_scope, step_view
 from twin.ui.sensitivity import sensitivity_section
 from twin.ui.session import section
 
@@ -41,7 +41,6 @@ def _names(scenario: Any) -> list[str]:
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
-    title("Explore", shown.plan)
     scenario = scenario_of(shown.asked)
     name = section("Explore", _names(scenario))
     if isinstance(scenario, Failure):

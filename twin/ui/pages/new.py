@@ -3,10 +3,7 @@ before anything is asked, a stored example."""
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import streamlit as st
@@ -22,10 +19,8 @@ from twin.ui.examples import doors
 from twin.ui.explore import work
 from twin.ui.explore.questions import explored
 from twin.ui.place import say_failure, say_stopped, small
-from twin.ui.question import first_typed, form, keep_price, problems_of, question, request
+from twin.ui.question import example, first_typed, form, keep_price, problems_of, question, request
 
-_EXAMPLE: Final = Path(__file__).parents[1] / "example.json"
-"""What `twin new --json` answered to a question, on the day that it says."""
 _ASKED: Final = "new plan asked"
 _KEPT: Final = "Finished layouts are kept: a stopped search goes on from there."
 _POLL: Final = 1.0
@@ -41,19 +36,19 @@ def page() -> None:
     )
     if not session.asked_by_link("model"):
         doors()
-    example, answer = _example()
+    shown, answer = example()
     typed = session.typed()
     if not typed:
-        typed |= first_typed(example)
+        typed |= first_typed(shown)
     asked = question(typed)
     found = request(asked) if isinstance(asked, PlanQuestion) else asked
-    left, right = _columns(isinstance(asked, PlanQuestion) and (asked == example or kept(asked)))
+    left, right = _columns(isinstance(asked, PlanQuestion) and (asked == shown or kept(asked)))
     with left:
         st.header("Your question")
         form(typed, problems_of(found))
     with right:
         if isinstance(asked, PlanQuestion) and isinstance(found, PlanRequest):
-            _answer(asked, found, answer if asked == example else None)
+            _answer(asked, found, answer if asked == shown else None)
         else:
             st.header("Answer")
             st.info("Mend the marked fields first.", icon=":material/edit:")
@@ -67,13 +62,6 @@ def _columns(answered: object) -> tuple[Any, Any]:
     else:
         left, right = st.columns([2, 3], gap="large")
     return left, right
-
-
-@cache
-def _example() -> tuple[PlanQuestion, Decision]:
-    """A question, and the stored decision."""
-    data = json.loads(_EXAMPLE.read_text(encoding="utf-8"))
-    return PlanQuestion(**data["question"]), Decision.read(data["decision"])
 
 
 def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) -> None:

@@ -16,7 +16,7 @@ from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
-from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say, say_estimate, title
+from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say, say_estimate
 from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"
@@ -30,7 +30,6 @@ _SOFTWARE: Final = "software"
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
-    title("Plan", shown.plan)
     name = session.section("Plan", ["Scenario", launch_script.SECTION, "Catalog"])
     if name == "Catalog":
         catalog_section()

@@ -21,7 +21,6 @@ from twin.ui.place import (
     show_block,
     show_views,
     step_view,
-    title,
 )
 from twin.ui.session import section
 from twin.ui.suggestions import suggestions
@@ -40,7 +39,6 @@ _TABLES: Final = "Tables"
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
-    title("Result", shown.plan)
     run = answered(shown)
     if run is None:
         _before(shown)
