@@ -14,7 +14,17 @@ from typing import Any, cast
 
 from twin.answers.nearest import nearest_fit
 from twin.answers.run_store import Made, key, put, take
-from twin.kinds.base import Check, Fidelity, Kind, Ranks, Run, Tools, kind_named, kind_of
+from twin.kinds.base import (
+    Check,
+    Fidelity,
+    Kind,
+    Ranks,
+    Run,
+    Tools,
+    kind_named,
+    kind_of,
+    told_apart,
+)
 from twin.reports.head import UNTIMED, RunInfo
 from twin.scenario import Root, Scenario
 
@@ -54,7 +64,7 @@ def ask(  # noqa: PLR0913  one parameter per choice of the asker
         report = kind.report(planned, trace, RunInfo(made.wall_seconds, command, physics))
         report = _stamped(report, created=made.created, fidelity=fidelity)
         return Run(kind, scenario, planned, trace, report, path, cached=True)
-    program = kind.lower(planned, "group" if fidelity == "group" else "folded")
+    program = kind.lower(planned, told_apart(fidelity))
     trace = kind.simulate(program, tools)
     made = Made(datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter() - begin)
     report = kind.report(planned, trace, RunInfo(made.wall_seconds, command, physics))
@@ -62,7 +72,7 @@ def ask(  # noqa: PLR0913  one parameter per choice of the asker
     report = _stamped(report, created=made.created, **own)
     path = put(wanted, cast(Scenario, scenario), trace, report) if wanted else None
     run = Run(kind, scenario, planned, trace, report, path)
-    if fidelity != "group":
+    if told_apart(fidelity) == "folded":
         run.__dict__["program"] = program  # what was simulated is not made again
     return run
 

@@ -20,7 +20,7 @@ from twin.arch.recompute import RECOMPUTED
 from twin.engine import lower, simulate
 from twin.engine.program import Program
 from twin.errors import ScenarioError
-from twin.kinds.base import Fidelity
+from twin.kinds.base import Fidelity, told_apart
 from twin.loading.files import table
 from twin.planning import plan
 from twin.planning.feasibility import problems
@@ -370,13 +370,13 @@ class StepAnswers:
     def of(self, scenario: Scenario) -> StepAnswer:
         """The answer. Raises `ScenarioError` where the layout is impossible."""
         planned = plan(scenario)
-        program = lower(planned, "group" if self.fidelity == "group" else "folded")
+        program = lower(planned, told_apart(self.fidelity))
         for known, step_ns, breakdown_ns in self._played:
             if known == program:
                 return StepAnswer(planned, step_ns, breakdown_ns)
         trace = simulate(program, fidelity="fast" if self.fidelity == "fast" else "events")
         self.runs += 1
-        self._played.append((program, trace.step_ns, mean(trace.breakdown_ns)))
+        self._played.append((program, trace.step_ns, mean(trace.breakdown_ns, trace.ranks)))
         return StepAnswer(planned, *self._played[-1][1:])
 
 

@@ -97,8 +97,8 @@ def _document(
         },
         "steps": found.to_json(),
         "step_seconds": happened.step_ns / 1e9,
-        "breakdown_ns": mean(happened.breakdown_ns),
-        "breakdown": in_seconds(mean(happened.breakdown_ns)),
+        "breakdown_ns": mean(happened.breakdown_ns, happened.ranks),
+        "breakdown": in_seconds(mean(happened.breakdown_ns, happened.ranks)),
         "ranks": [{"role": role, "breakdown_ns": row} for role, row in ranks],
         "spans": happened.events,
         "actions": [asdict(action) for action in found.actions],
@@ -110,7 +110,7 @@ def _tables(
     run: MeasuredRun, found: RunSummary, happened: Trace, compared: StepComparison | None
 ) -> list[Table]:
 
-    row = mean(happened.breakdown_ns)
+    row = mean(happened.breakdown_ns, happened.ranks)
     actions = compared.actions if compared else compare_actions(found.actions)
     tables = [_step_table(row, compared), _action_table(actions, compared)]
     return [*tables, _rank_table(happened), _run_table(run, found)]

@@ -377,7 +377,7 @@ class _Unroller:
         graph.name.extend(columns.name)
         graph.chunk.extend([action.chunk] * size)
         graph.microbatch.extend([action.microbatch] * size)
-        graph.duration.extend(columns.duration)
+        graph.duration.extend(role.scaled(columns.duration, columns.stream))
         graph.waits.extend(columns.waits)
         graph.local.extend(columns.local)
         graph.sms.extend(columns.sms)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives.base import Traffic
+from twin.engine.unevenness import ALL, Shares
 from twin.network.links import LinkClass
 
 Route: TypeAlias = tuple[tuple[int, float], ...]
@@ -124,6 +125,12 @@ class Seats:
     socket: int
     node: int
     pod: int
+    shares: Sequence[Shares] = ()
+    """What is left to the GPU of each role; empty: all."""
+
+    def left(self, role: int) -> Shares:
+        """What is left to the GPU of a role."""
+        return self.shares[role] if self.shares else ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +148,27 @@ class Rates:
     loss: float = 0.0
     """Part of its rates that an expert all-to-all loses beside kernels."""
 
+    def of(self, left: Shares) -> Rates:
+        """Those of a GPU that has a share of them."""
+        return replace(
+            self,
+            nvlink=self.nvlink * left.nvlink,
+            nic=self.nic * left.nic,
+            pcie=self.pcie * left.pcie,
+        )
+
 
 class _Builder:
     """Collects links."""
 
-    def __init__(
-        self, rates: Rates, *, narrow: bool, messages: Literal["nvlink", "nic"] | None
-    ) -> None:
-        self.rates, self.narrow, self.messages = rates, narrow, messages
+    def __init__(self, *, narrow: bool, messages: Literal["nvlink", "nic"] | None) -> None:
+        self.narrow, self.messages = narrow, messages
         self.classes: list[LinkClass | None] = []
         self.capacity: list[float] = []
         self.known: dict[object, int] = {}
 
-    def ports(self, role: int, place: _Place) -> Ports:
-        """A role's own links and its part of those that it shares."""
-        rates = self.rates
+    def ports(self, role: int, place: _Place, rates: Rates) -> Ports:
+        """A role's own links, of these rates, and its part of those that it shares."""
         up, down = (self._shared("leaf", rates.leaf, place.pod, role, way) for way in "ud")
         plain = Ports(
             nvlink_out=self._own("nvlink", rates.nvlink),
@@ -213,8 +226,10 @@ def wire(
         _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
         for role in roles
     ]
-    builder = _Builder(rates, narrow=host or rates.pcie < rates.nic, messages=messages)
-    ports = tuple(builder.ports(role, places[role]) for role in roles)
+    own = [rates.of(seats.left(role)) for role in roles]
+    narrow = host or any(one.pcie < one.nic for one in own)
+    builder = _Builder(narrow=narrow, messages=messages)
+    ports = tuple(builder.ports(role, places[role], own[role]) for role in roles)
     switch, socket, pod = (
         max(_count(getattr(place, one), role) for role, place in enumerate(places))
         for one in ("switch", "socket", "pod")

@@ -299,6 +299,7 @@ class _Walk:
             spans=spans,
             names=names,
             roles=tuple(role.name for role in program.roles),
+            ranks=tuple(role.ranks for role in program.roles),
             step_ns=step_ns,
             breakdown_ns=tuple(dict(zip(CAUSES, row, strict=True)) for row in rows),
             ramp_ns=tuple(dict(zip(CAUSES, _ramp(stage), strict=True)) for stage in self.stages),

@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Wiring
+from twin.engine.unevenness import ALL, Shares
 from twin.schedules.base import ChunkMap, Pass, Schedule
 
 STREAMS: Final = (
@@ -184,6 +185,18 @@ class Role:
     ranks: int
     peers: tuple[int, ...]
     groups: dict[Group, int]
+    shares: Shares = ALL
+    """What is left to its GPU."""
+
+    def scaled(self, durations: list[int], streams: Sequence[int]) -> list[int]:
+        """Nanoseconds of steps on its GPU, from those on a GPU like the rest."""
+        speed = self.shares.compute
+        if speed == 1:
+            return durations
+        return [
+            round(one / speed) if stream == COMPUTE else one
+            for one, stream in zip(durations, streams, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +275,11 @@ class Program:
         by_bucket = (step for steps in own for step in steps if step.stream == DATA)
         opening = self.opening[stage] if self.opening else ()
         return (*opening, *by_bucket, *self.finish[stage])
+
+    @property
+    def uneven(self) -> bool:
+        """Whether GPUs differ."""
+        return any(role.shares != ALL for role in self.roles)
 
     @property
     def capacity(self) -> Mapping[str, float]:

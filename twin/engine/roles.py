@@ -1,8 +1,9 @@
 """Which ranks a Program plays, and where they sit.
 
 Folded: one rank per pipeline stage; nothing breaks the symmetry of the others, so they do the same
-at the same time. A group: every rank of one model-parallel group, those that share the layers of
-one replica with each other through tensor, context and expert groups. All: every rank of the run.
+at the same time. Where GPUs differ, one rank for each kind of rank (`unevenness`). A group: every
+rank of one model-parallel group, those that share the layers of one replica with each other through
+tensor, context and expert groups. All: every rank of the run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from twin.engine.link_map import Seats
 from twin.engine.program import MESH_GROUPS, Group, Role
-from twin.network.links import sharers
+from twin.engine.unevenness import Shares, coloured, numbered, refined, shares
+from twin.network.links import capacity, sharers
 from twin.planning.mesh import group_numbers, ranks_of_stages
 from twin.planning.types import Mesh, Plan
 
@@ -27,10 +29,11 @@ _MODEL_PARALLEL: Final = ("tensor", "context", "expert_tensor", "expert")
 def roles(plan: Plan, ranks: Ranks = "folded") -> tuple[Role, ...]:
     """The roles of a run, stage by stage."""
     mesh = plan.mesh
-    positions = _positions(mesh, ranks)
+    positions = _positions(plan, ranks)
     # The first place of each position, in order.
-    _, places = np.unique(positions, return_index=True)
-    width, numbers = len(places), group_numbers(mesh) if ranks != "folded" else {}
+    _, places, alike = np.unique(positions, return_index=True, return_counts=True)
+    width, numbers = len(places), _numbers(mesh, ranks, positions)
+    stages, left = ranks_of_stages(mesh), shares(plan.scenario.cluster)
     found: list[Role] = []
     for stage in range(mesh.pipeline):
         mirrors, mirror = _mirror_groups(mesh, stage), min(stage, mesh.pipeline - 1 - stage)
@@ -43,40 +46,67 @@ def roles(plan: Plan, ranks: Ranks = "folded") -> tuple[Role, ...]:
             norm = stage if plan.scenario.parallel.schedule.staggered else 0
             groups = (groups or mirrors) | _cross_groups(stage, mesh.pipeline, position)
             groups["world"] = norm
-            name = f"stage {stage}" if ranks == "folded" else f"stage {stage} rank {place}"
+            rank = int(stages[stage, place])
+            name = f"stage {stage}" if width == 1 else f"stage {stage} rank {rank}"
             peers = tuple(range(position, width * mesh.pipeline, width))
-            found.append(Role(name, stage, mesh.stage_ranks // width, peers, groups))
+            own = Shares(*left[rank].tolist())
+            found.append(Role(name, stage, int(alike[position]), peers, groups, own))
     return tuple(found)
+
+
+def roles_of_ranks(plan: Plan, ranks: Ranks = "folded") -> NDArray[np.int64]:
+    """Of every rank of the run, the role that stands for it."""
+    positions, stages = _positions(plan, ranks), ranks_of_stages(plan.mesh)
+    found = np.empty(plan.mesh.ranks, np.int64)
+    width = int(positions.max()) + 1
+    for stage, members in enumerate(stages):
+        found[members] = stage * width + positions
+    return found
 
 
 def seats(plan: Plan, ranks: Ranks = "folded") -> Seats:
     """Where the ranks of these roles sit."""
-    mesh, cluster = plan.mesh, plan.scenario.cluster
-    positions, stages = _positions(mesh, ranks), ranks_of_stages(mesh)
-    _, places = np.unique(positions, return_index=True)
-    width = len(places)
-    role_of = np.empty(mesh.ranks, np.int64)
-    for stage, members in enumerate(stages):
-        role_of[members] = stage * width + positions
-    first = [int(members[place]) for members in stages for place in places]
+    cluster = plan.scenario.cluster
+    role_of = roles_of_ranks(plan, ranks)
+    _, first = np.unique(role_of, return_index=True)
     node = cluster.node
     return Seats(
         role_of=role_of,
-        first=first,
+        first=first.tolist(),
         switch=round(sharers(cluster, "pcie_uplink")),
         socket=max(1, round(sharers(cluster, "dram"))),
         node=node.gpus,
         pod=node.gpus * cluster.fabric.nodes_per_leaf,
+        shares=[Shares(*row) for row in shares(cluster)[first].tolist()] if cluster.uneven else (),
     )
 
 
-def _positions(mesh: Mesh, ranks: Ranks) -> NDArray[np.int64]:
+def _numbers(
+    mesh: Mesh, ranks: Ranks, positions: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """For each kind of group, the number of the group that a place of a stage belongs to; empty
+    where all ranks of a stage do the same. Groups of folded ranks that are alike have one number.
+    """
+    if ranks != "folded":
+        return group_numbers(mesh)
+    if positions.max() == 0:
+        return {}
+    apart = np.arange(mesh.pipeline)[:, None] * len(positions)
+    return {
+        group: apart + coloured(positions, numbers[0])
+        for group, numbers in group_numbers(mesh).items()
+    }
+
+
+def _positions(plan: Plan, ranks: Ranks) -> NDArray[np.int64]:
     """Of every place in a stage, the position of the role that plays it."""
+    mesh = plan.mesh
     everyone = np.arange(mesh.stage_ranks)
-    if ranks == "all":
-        return everyone
+    uneven = plan.scenario.cluster.uneven
+    if ranks == "all" or (ranks == "group" and uneven):
+        return everyone  # no group of uneven ranks stands for the others
     if ranks == "folded":
-        return np.zeros_like(everyone)
+        return _alike(plan) if uneven else np.zeros_like(everyone)
     numbers = group_numbers(mesh)
     # Places that share any of these groups, and theirs, are one component: the smallest place in it
     # names it. Few rounds suffice, because groups are regular.
@@ -95,6 +125,27 @@ def _positions(mesh: Mesh, ranks: Ranks) -> NDArray[np.int64]:
         inside = named == name
         positions[inside] = np.arange(inside.sum())
     return positions
+
+
+def _alike(plan: Plan) -> NDArray[np.int64]:
+    """The places whose ranks do the same in every stage have one position, in the order of their
+    first ones."""
+    mesh, cluster = plan.mesh, plan.scenario.cluster
+    stages, numbers = ranks_of_stages(mesh), group_numbers(mesh)
+    # What a place's GPUs are like in each stage.
+    gpus = numbered(shares(cluster))[stages].T
+    kinds = [numbers[group][0] for group in MESH_GROUPS]
+    # Whoever shares links of a node, or of a pod, does so stage by stage.
+    node = cluster.node.gpus
+    if plan.scenario.memory.offload:
+        for size in (round(sharers(cluster, one)) for one in ("pcie_uplink", "dram")):
+            within = stages % node // max(1, size)
+            kinds += [*(stages // node * node + within)]
+    if capacity(cluster, "leaf") is not None:
+        kinds += [row // (node * cluster.fabric.nodes_per_leaf) for row in stages]
+    found = refined(numbered(gpus), kinds)
+    _, first = np.unique(found, return_index=True)
+    return np.argsort(np.argsort(first))[found]
 
 
 def _mirror_groups(mesh: Mesh, stage: int) -> dict[Group, int]:

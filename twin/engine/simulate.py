@@ -29,9 +29,10 @@ def simulate(
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
     `fast` takes the longest path instead, where every transfer has its links to itself; where
-    copies wait for one another in host memory, which that leaves out, it is the event engine."""
+    copies wait for one another in host memory, or GPUs differ, which that leaves out, it is the
+    event engine."""
     with _keeping_all():
-        if fidelity == "fast":
+        if fidelity == "fast" and not program.uneven:
             walked = longest_path(program, extrapolate=extrapolate)
             if not copies_meet(walked):
                 return walked
@@ -94,6 +95,7 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         spans=spans,
         names=tuple(dict.fromkeys(graph.name)),
         roles=tuple(role.name for role in program.roles),
+        ranks=tuple(role.ranks for role in program.roles),
         step_ns=step_ns,
         breakdown_ns=tuple(rows),
         ramp_ns=tuple(ramps),

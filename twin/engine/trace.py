@@ -67,6 +67,8 @@ class Trace:
     repeats: int = 1
     window_start: int = 0
     window_end: int = 0
+    ranks: tuple[int, ...] = ()
+    """Per role: ranks that it stands for; empty: as many for each."""
     ramp_ns: tuple[dict[str, int], ...] = ()
     """Per role: how its compute stream spends its warm-up, before its first backward, and its
     cool-down, after its last forward; the rest of `breakdown_ns` is steady state."""

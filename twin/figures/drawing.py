@@ -86,14 +86,17 @@ class Cells:
     """A table of values as colours, from the background's end of the scale to the other, with the
     values as text; rows are `y`."""
 
-    x: Sequence[str]
-    y: Sequence[str]
+    x: Sequence[str] | Sequence[int]
+    y: Sequence[str] | Sequence[int]
     values: Sequence[Sequence[float]]
     text: Sequence[Sequence[str]]
+    """Empty: only colours."""
     hover: str
     unit: str
     least: float = 0.0
     """The value that is drawn as the background."""
+    detail: Sequence[Sequence[str]] = ()
+    """Words of a cell for `hover`, where its value is not enough."""
 
 
 Drawing = Bars | Line | Area | Dots | Cells

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from math import ceil
+from math import ceil, isnan
 from typing import Any, cast
 
 import plotly.graph_objects as go
@@ -212,10 +212,12 @@ def _cells(cells: Cells, theme: Theme) -> go.Heatmap:
         x=cells.x,
         y=cells.y,
         z=cells.values,
-        text=cells.text,
-        texttemplate="%{text}",
+        text=cells.text or None,
+        texttemplate="%{text}" if cells.text else None,
+        customdata=cells.detail or None,
         colorscale=[[at, colour] for at, colour in SCALE[theme]],
         zmin=cells.least,
+        zmax=max((one for row in cells.values for one in row if not isnan(one)), default=1.0),
         xgap=1,
         ygap=1,
         colorbar={"title": {"text": cells.unit}, "thickness": 12},

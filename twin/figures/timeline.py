@@ -204,7 +204,7 @@ def _race(runs: Sequence[tuple[str, Trace]]) -> str:
 
 
 def _race_row(name: str, trace: Trace) -> Row:
-    row = mean(trace.breakdown_ns)
+    row = mean(trace.breakdown_ns, trace.ranks)
     return {
         "Plan": name,
         "Step": show(trace.step_ns / 1e9, "s"),
@@ -381,7 +381,7 @@ def repeat_mark(trace: Trace, window: tuple[int, int], theme: Theme) -> tuple[Ma
 
 
 def _finding(trace: Trace) -> str:
-    row = mean(trace.breakdown_ns)
+    row = mean(trace.breakdown_ns, trace.ranks)
     share = show(row["bubble"] / trace.step_ns, "%")
     if len(trace.roles) == 1:
         return f"One stage has no pipeline bubble; the step takes {show(trace.step_ns / 1e9, 's')}"

@@ -37,9 +37,15 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 Ranks = Literal["folded", "group", "all"]
 """Which ranks of a step are told apart: one per pipeline stage, those of one model-parallel group,
 or all."""
-Fidelity = Literal["events", "fast", "group"]
+Fidelity = Literal["events", "fast", "group", "all"]
 """How a step is simulated: event by event with one rank per stage, or with every rank of one
-model-parallel group, or as the longest path over the same Program."""
+model-parallel group, or with all ranks, or as the longest path over the same Program."""
+
+
+def told_apart(fidelity: Fidelity) -> Ranks:
+    """The ranks that a fidelity tells apart."""
+    return fidelity if fidelity in ("group", "all") else "folded"
+
 
 CHECK_VERSION: Final = 1
 """Version of the JSON document of a check."""

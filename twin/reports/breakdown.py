@@ -29,16 +29,21 @@ COMMUNICATION = tuple(c for c in CAUSES if c.startswith("exposed_") and c != "ex
 """The causes that `exposed_communication_seconds` adds up."""
 
 
-def mean(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Mean of the rows per cause in whole nanoseconds, summing exactly to the rows' common sum.
+def mean(rows: Sequence[Mapping[str, int]], ranks: Sequence[int] = ()) -> dict[str, int]:
+    """Mean of the rows per cause in whole nanoseconds, summing exactly to the rows' common sum;
+    each counts as often as the ranks that it stands for, which empty `ranks` leave equal.
 
     Largest remainder: every cause gets the floor of its mean, and the nanoseconds left over go one
     each to the causes with the largest remainders (the earlier cause first where they tie)."""
     sums = {int(sum(row.values())) for row in rows}
     assert len(sums) == 1, f"rows of a breakdown must sum to the same step, got {sorted(sums)}"
     assert all(set(row) <= set(CAUSES) for row in rows), "a breakdown row has an unknown cause"
-    totals = {cause: sum(int(row.get(cause, 0)) for row in rows) for cause in CAUSES}
-    shares = {cause: divmod(total, len(rows)) for cause, total in totals.items()}
+    weights = ranks or [1] * len(rows)
+    totals = {
+        cause: sum(int(row.get(cause, 0)) * n for row, n in zip(rows, weights, strict=True))
+        for cause in CAUSES
+    }
+    shares = {cause: divmod(total, sum(weights)) for cause, total in totals.items()}
     left = sums.pop() - sum(floor for floor, _ in shares.values())
     favoured = sorted(CAUSES, key=lambda cause: -shares[cause][1])[:left]
     return {cause: shares[cause][0] + (cause in favoured) for cause in CAUSES}
@@ -83,9 +88,11 @@ def exposures(trace: Trace, breakdown_ns: Mapping[str, int]) -> dict[str, Exposu
     rows = trace.ramp_ns
     if not rows:
         return {}
+    weights = trace.ranks or [1] * len(rows)
     found: dict[str, Exposure] = {}
     for cause in EXPOSED_CAUSES:
         whole = breakdown_ns[cause]
-        ramp = min(whole, round(sum(row.get(cause, 0) for row in rows) / len(rows)))
+        total = sum(row.get(cause, 0) * n for row, n in zip(rows, weights, strict=True))
+        ramp = min(whole, round(total / sum(weights)))
         found[cause] = Exposure(ramp, whole - ramp)
     return found

@@ -22,6 +22,7 @@ from twin.reports.verdict import verdict
 if TYPE_CHECKING:  # simulating failures takes part in few runs
     from twin.goodput import Goodput
     from twin.reports.cost import Generated
+    from twin.reports.uneven import Uneven
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,8 @@ class Report(Head):
     """What failures leave of the time; None where the scenario says nothing of them."""
     generated: Generated | None = None
     """What generating its data takes, before; None where nothing is generated."""
+    uneven: Uneven | None = None
+    """What it costs that GPUs differ; None where they do not."""
     correction: Correction | None = None
     """What published runs make of the step; None without them, or under `--physics`."""
 
@@ -180,6 +183,7 @@ class Report(Head):
             "energy": self.bill.energy_json(),
             "goodput": self.goodput.to_json() if self.goodput else None,
             "generated": self.generated.to_json() if self.generated else None,
+            "uneven": self.uneven.to_json() if self.uneven else None,
             "unknown": dict(self.bill.unknown),
             "links": {name: asdict(use) for name, use in self.links.items()},
             "overlap": [layer.to_json() for layer in self.overlap],

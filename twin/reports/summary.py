@@ -32,6 +32,7 @@ from twin.reports.report import (
     StagePeak,
 )
 from twin.reports.tuned_step import tuned_step
+from twin.reports.uneven import uneven
 from twin.scenario import Root
 from twin.sources import KINDS, Ledger, Sourced
 
@@ -40,7 +41,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
     """The answers to a run: key figures, a breakdown that sums to the step, memory, links,
     warnings, provenance."""
     scenario = plan.scenario
-    breakdown_ns = mean(trace.breakdown_ns)
+    breakdown_ns = mean(trace.breakdown_ns, trace.ranks)
     assert sum(breakdown_ns.values()) == trace.step_ns, "the breakdown must sum to the step"
     at, without = circumstances(plan, breakdown_ns), kpis(plan, trace.step_ns, breakdown_ns)
     tuned = tuned_step(plan, assumed=plan.scenario.software_assumed)
@@ -90,6 +91,7 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         bill=paid,
         goodput=failed,
         generated=data_of(scenario),
+        uneven=uneven(plan, trace),
     )
 
 

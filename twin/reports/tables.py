@@ -34,6 +34,7 @@ from twin.reports.table import (
     show,
     warning_notes,
 )
+from twin.reports.uneven import uneven_tables
 from twin.spec.kpis import KPIS, OF_A_SITE, OF_FAILURES
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ def report_tables(report: Report) -> tuple[Block, ...]:
         *goodput_tables(report.goodput),
         *data_tables(report.generated),
         breakdown_table(report),
+        *uneven_tables(report.uneven),
         memory_table(report.memory),
         *host_table(report.memory),
         link_table(report),

@@ -52,5 +52,5 @@ def tuned_step(plan: Plan, *, assumed: bool) -> TunedStep | None:
         return None
     other = make_plan(scenario)
     trace = simulate(lower(other), fidelity="fast")
-    at = replace(circumstances(other, mean(trace.breakdown_ns)), assumed=True)
+    at = replace(circumstances(other, mean(trace.breakdown_ns, trace.ranks)), assumed=True)
     return TunedStep(scenario.software.name, trace.step_ns / 1e9, at)

@@ -21,6 +21,7 @@ from twin.spec.base import (
     Share,
     Spec,
     Watts,
+    Whole,
 )
 from twin.spec.power import GpuPowerSpec, NodePowerSpec
 
@@ -157,6 +158,34 @@ class FabricSpec(Spec):
     """what switches and their transceivers draw for each GPU; null: unknown"""
 
 
+class DegradedSpec(Spec):
+    """GPUs that do less than the rest: a slow GPU, a NIC at half its rate, a hot node. Shares of a
+    GPU that is named more than once multiply."""
+
+    gpus: tuple[Whole, ...] = ()
+    """their numbers in the cluster, from 0, node after node"""
+    nodes: tuple[Whole, ...] = ()
+    """numbers of nodes, from 0, all of whose GPUs they are"""
+    compute: Share = 1.0
+    """share of its speed at which a GPU runs kernels"""
+    nvlink: Share = 1.0
+    """share of the rate that is left to a GPU's NVLink port"""
+    nic: Share = 1.0
+    """share of the rate that is left to a GPU's NIC"""
+    pcie: Share = 1.0
+    """share of the rate that is left to a GPU's PCIe link"""
+
+
+class JitterSpec(Spec):
+    """How far GPUs of one kind differ in speed, drawn once for each GPU: its kernels take a
+    lognormal factor of mean 1 as long."""
+
+    spread: Annotated[float, Strict(), Field(ge=0, le=0.5)]
+    """standard deviation of the factor's logarithm; 0.01: a hundredth"""
+    seed: Whole = 0
+    """of the draw"""
+
+
 class ClusterSpec(Spec):
     """Nodes of one kind on one fabric."""
 
@@ -164,6 +193,30 @@ class ClusterSpec(Spec):
     nodes: Count
     """servers in the cluster"""
     fabric: FabricSpec
+    degraded: tuple[DegradedSpec, ...] = ()
+    """GPUs that do less than the rest"""
+    jitter: JitterSpec | None = None
+    """how far GPUs differ in speed; null: not at all"""
+
+    @field_validator("degraded")
+    @classmethod
+    def _in_the_cluster(
+        cls, degraded: tuple[DegradedSpec, ...], info: ValidationInfo
+    ) -> tuple[DegradedSpec, ...]:
+        node, nodes = info.data.get("node"), info.data.get("nodes", MOST_GPUS)
+        for one in degraded:
+            if not one.gpus and not one.nodes:
+                raise FieldError(
+                    "TW015", "names neither `gpus` nor `nodes`", "for example gpus: [0]"
+                )
+            if max(one.nodes, default=0) >= nodes:
+                message = f"there is no node {max(one.nodes):,}: the cluster has {nodes:,} nodes"
+                raise FieldError("TW015", message, f"0 to {nodes - 1:,}")
+            gpus = nodes * node.gpus if node is not None else MOST_GPUS
+            if max(one.gpus, default=0) >= gpus:
+                message = f"there is no GPU {max(one.gpus):,}: the cluster has {gpus:,} GPUs"
+                raise FieldError("TW015", message, f"0 to {gpus - 1:,}")
+        return degraded
 
     @field_validator("nodes")
     @classmethod
@@ -178,3 +231,8 @@ class ClusterSpec(Spec):
     def gpus(self) -> int:
         """GPUs in the cluster."""
         return self.nodes * self.node.gpus
+
+    @property
+    def uneven(self) -> bool:
+        """Whether GPUs differ."""
+        return bool(self.degraded) or (self.jitter is not None and self.jitter.spread > 0)

@@ -90,8 +90,8 @@ def compare_steps(
     return StepComparison(
         measured_ns=measured.step_ns,
         predicted_ns=predicted.step_ns,
-        measured_row=mean(measured.breakdown_ns),
-        predicted_row=mean(predicted.breakdown_ns),
+        measured_row=mean(measured.breakdown_ns, measured.ranks),
+        predicted_row=mean(predicted.breakdown_ns, predicted.ranks),
         actions=compare_actions(found.actions, simulated_actions(predicted)),
         mismatches=tuple(_mismatches(run, plan)),
     )

@@ -128,7 +128,7 @@ def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Uns
     made = plan(numbers.into(scenario, str(expressed.tree["calibration"])))
     step = simulate(lower(made), fidelity="fast")
     assumed = by_words or not expressed.stack.ran(row)
-    at = replace(circumstances(made, mean(step.breakdown_ns)), assumed=assumed)
+    at = replace(circumstances(made, mean(step.breakdown_ns, step.ranks)), assumed=assumed)
     tuned = tuned_step(made, assumed=assumed)
     return Unseen(step.step_ns / 1e9, seconds, expressed.stack.name, at, tuned)
 

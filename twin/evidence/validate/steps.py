@@ -91,7 +91,7 @@ def play(scenario: Scenario, *, assumed: bool = False) -> SimulatedStep:
     """Simulates one step. Raises `Unreadable` where no plan can be made of the scenario."""
     made = _plan(scenario)
     trace = simulate(lower(made))
-    at = replace(circumstances(made, mean(trace.breakdown_ns)), assumed=assumed)
+    at = replace(circumstances(made, mean(trace.breakdown_ns, trace.ranks)), assumed=assumed)
     tuned = tuned_step(made, assumed=assumed)
     return SimulatedStep(trace.step_ns / 1e9, device_memory(made), at, tuned)
 

@@ -54,7 +54,9 @@ class ParallelLayout:
         changed = {name: getattr(self, name) for name in (*DEGREES, "schedule")}
         changed |= {"layers": None, "sequence_parallel": cuts_sequences(scenario, self.tensor)}
         parallel = scenario.parallel.model_copy(update=changed)
-        cluster = scenario.cluster.model_copy(update={"nodes": self.nodes})
+        # Numbers of GPUs are those of one cluster: others have equal GPUs.
+        alike = {"nodes": self.nodes, "degraded": (), "jitter": None}
+        cluster = scenario.cluster.model_copy(update=alike)
         changed = {"parallel": parallel, "cluster": cluster, "memory": self.memory, "expect": ()}
         return scenario.model_copy(update=changed)
 
@@ -106,6 +108,8 @@ def _differing(base: Scenario, other: Scenario) -> Iterator[tuple[str, Any]]:
     """Dotted path and value of what a layout may change and has changed."""
     if base.cluster.nodes != other.cluster.nodes:
         yield "cluster.nodes", other.cluster.nodes
+    if base.cluster.uneven:
+        yield from (("cluster.degraded", []), ("cluster.jitter", None))
     for section in ("parallel", "memory"):
         old, new = (
             getattr(one, section).model_dump(mode="json", by_alias=True) for one in (base, other)

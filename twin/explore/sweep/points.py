@@ -222,7 +222,7 @@ def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
     program = kind.lower(plan, "group" if found.fidelity == "group" else "folded")
     trace = kind.simulate(program, Tools("fast" if fast else "events"))
     simulated = None if fast else goodput_of(plan, trace.step_ns)
-    spent = mean(trace.breakdown_ns)
+    spent = mean(trace.breakdown_ns, trace.ranks)
     figures = kpis(plan, trace.step_ns, spent, simulated)
     if not fast:
         at, tuned = circumstances(plan, spent), tuned_step(plan, assumed=True)

@@ -89,8 +89,8 @@ class Step(Kind):
         return compare(reports)
 
     def sentences(self, run: Run) -> Sequence[str]:
-        correction = run.report.correction
-        return (run.report.verdict, *((correction.words,) if correction else ()))
+        told = (run.report.correction, run.report.uneven)
+        return (run.report.verdict, *(one.words for one in told if one))
 
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.reports.tables import report_tables

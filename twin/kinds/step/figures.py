@@ -29,6 +29,7 @@ from twin.figures.timeline import (
     start_window,
     timeline,
 )
+from twin.figures.uneven import waiting_map
 from twin.reports.compare import Comparison
 from twin.reports.memory_series import activations_by_op, memory_series
 from twin.reports.network_map import network_map
@@ -64,6 +65,14 @@ def _summary(run: Run) -> Iterator[View]:
         "losses",
         lambda theme, _: step_losses(waterfall(run.plan, report), report.name, theme),
     )
+    if report.uneven is not None:
+        gpus = run.plan.scenario.cluster.node.gpus
+        yield View(
+            "Summary",
+            "Who waits where GPUs differ",
+            "waiting",
+            lambda theme, _: waiting_map(report.uneven, gpus, report.name, theme),
+        )
 
 
 def _timeline(run: Run) -> Iterator[View]:

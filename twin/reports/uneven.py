@@ -1,0 +1,162 @@
+"""What it costs that GPUs differ, and who waits for whom.
+
+The cost is the step by events less that of the same cluster with equal GPUs. Ranks are told apart
+by what they have to do with the GPUs that do less: they are such GPUs, share a collective of every
+layer with one, stand before or after one of these in a pipeline, or none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from twin.engine import lower, simulate
+from twin.engine.program import Group, Role
+from twin.engine.roles import Ranks, roles, roles_of_ranks
+from twin.engine.trace import Trace
+from twin.engine.unevenness import ALL
+from twin.planning import plan as make_plan
+from twin.planning.types import Plan
+from twin.reports.breakdown import EXPOSED_CAUSES, mean
+from twin.reports.table import Table, duration, headed, percent, signed_duration
+
+_LAYER_GROUPS: Final[tuple[Group, ...]] = ("tensor", "context", "expert_tensor", "expert")
+"""Groups whose collectives are part of layers."""
+_RELATIONS: Final = (
+    "GPUs that do less",
+    "in their tensor, context or expert groups",
+    "before or after these in a pipeline",
+    "all others",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RankKind:
+    """Ranks with one relation to GPUs that do less: how many, and means of what their compute
+    streams do, in nanoseconds of the step."""
+
+    relation: str
+    ranks: int
+    busy_ns: int
+    """Running kernels, or held up by their host."""
+    exposed_ns: int
+    """Waiting for transfers that are under way."""
+    bubble_ns: int
+    """Waiting for other ranks."""
+    longer_ns: int
+    """How much longer they wait, for either, than with equal GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uneven:
+    """The step beside that of equal GPUs."""
+
+    step_ns: int
+    even_ns: int
+    """The step with equal GPUs."""
+    kinds: tuple[RankKind, ...]
+    longer_ns: tuple[int, ...]
+    """Of every rank, how much longer its compute stream waits than with equal GPUs."""
+    less: tuple[int, ...]
+    """Numbers of the GPUs that do less."""
+
+    @property
+    def words(self) -> str:
+        """What it costs, in a sentence."""
+        cost = self.step_ns - self.even_ns
+        who = "one GPU that does" if len(self.less) == 1 else f"{len(self.less):,} GPUs that do"
+        if cost == 0:
+            return f"With {who} less the step takes no longer than with equal GPUs."
+        share = percent(abs(cost) / self.even_ns)
+        return (
+            f"With {who} less the step takes {duration(abs(cost) / 1e9)} ({share}) "
+            f"{'longer' if cost > 0 else 'less'} than the {duration(self.even_ns / 1e9)} of equal "
+            "GPUs."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """In nanoseconds, as the breakdown; without single ranks."""
+        return {
+            "even_step_ns": self.even_ns,
+            "gpus": list(self.less),
+            "kinds": [asdict(one) for one in self.kinds],
+        }
+
+
+def uneven(plan: Plan, trace: Trace) -> Uneven | None:
+    """What it costs that GPUs differ; None where they do not."""
+    cluster = plan.scenario.cluster
+    if not cluster.uneven:
+        return None
+    alike = cluster.model_copy(update={"degraded": (), "jitter": None})
+    even = simulate(lower(make_plan(plan.scenario.model_copy(update={"cluster": alike}))))
+    # A trace of every rank has as many roles; where all GPUs differ, both are one.
+    ranks: Ranks = "all" if len(trace.roles) == plan.mesh.ranks else "folded"
+    own, role_of = roles(plan, ranks), roles_of_ranks(plan, ranks)
+    of_rank: list[int] = role_of.tolist()
+    waits = [_waiting(row) for row in even.breakdown_ns]
+    longer = [
+        _waiting(row) - waits[role.stage] for role, row in zip(own, trace.breakdown_ns, strict=True)
+    ]
+    return Uneven(
+        step_ns=trace.step_ns,
+        even_ns=even.step_ns,
+        kinds=_kinds(own, trace, longer),
+        longer_ns=tuple(longer[role] for role in of_rank),
+        less=tuple(gpu for gpu, role in enumerate(of_rank) if own[role].shares != ALL),
+    )
+
+
+def _waiting(row: Mapping[str, int]) -> int:
+    return _exposed(row) + row["bubble"]
+
+
+def _exposed(row: Mapping[str, int]) -> int:
+    return sum(row[cause] for cause in EXPOSED_CAUSES)
+
+
+def _kinds(own: Sequence[Role], trace: Trace, longer: Sequence[int]) -> tuple[RankKind, ...]:
+    """The kinds of ranks that there are; `longer` is of every role how much longer it waits."""
+    related, found = _related(own), list[RankKind]()
+    for place, relation in enumerate(_RELATIONS):
+        members = [role for role, kind in enumerate(related) if kind == place]
+        if not members:
+            continue
+        ranks = [own[role].ranks for role in members]
+        row = mean([trace.breakdown_ns[role] for role in members], ranks)
+        exposed, bubble = _exposed(row), row["bubble"]
+        busy = trace.step_ns - exposed - bubble
+        later = round(sum(own[role].ranks * longer[role] for role in members) / sum(ranks))
+        found.append(RankKind(relation, sum(ranks), busy, exposed, bubble, later))
+    return tuple(found)
+
+
+def _related(own: Sequence[Role]) -> list[int]:
+    """Of every role its place in `_RELATIONS`."""
+    less = [role for role in own if role.shares != ALL]
+    groups = {
+        (kind, one.groups[kind]) for one in less for kind in _LAYER_GROUPS if kind in one.groups
+    }
+    near = [any(pair in groups for pair in role.groups.items()) for role in own]
+    lines = {role.peers for role, with_them in zip(own, near, strict=True) if with_them}
+    lines |= {role.peers for role in less}
+    return [
+        0 if role.shares != ALL else 1 if with_them else 2 if role.peers in lines else 3
+        for role, with_them in zip(own, near, strict=True)
+    ]
+
+
+def uneven_tables(found: Uneven | None) -> list[Table]:
+    """Who waits, by their relation to GPUs that do less; nothing where GPUs are equal."""
+    if found is None:
+        return []
+    title = "GPUs differ: who waits (mean of the ranks)"
+    heads = ("ranks", "GPUs", "busy", "waiting for transfers", "for others", "longer by")
+    table = headed(title, *heads)
+    for one in found.kinds:
+        spent = [duration(ns / 1e9) for ns in (one.busy_ns, one.exposed_ns, one.bubble_ns)]
+        longer = signed_duration(one.longer_ns / 1e9)
+        table.add_row(one.relation, f"{one.ranks:,}", *spent, longer)
+    table.caption = f"equal GPUs: {duration(found.even_ns / 1e9)} per step"
+    return [table]
