@@ -12,7 +12,7 @@ from tests.engine.scenarios import dense, moe
 from tests.engine.test_folding import CASES
 from twin.engine import lower, simulate
 from twin.engine.roles import roles, roles_of_ranks
-from twin.engine.unevenness import coloured, refined, shares
+from twin.engine.unevenness import SHARES, coloured, refined, shares
 from twin.planning import plan
 from twin.scenario import Scenario
 from twin.spec.cluster import DegradedSpec, JitterSpec
@@ -35,12 +35,9 @@ def drawn(scenario: Scenario, seed: str) -> Scenario:
     """One or two GPUs that do less, and sometimes a node."""
     random, cluster = Random(seed), scenario.cluster
     found = [
-        DegradedSpec(
-            gpus=(random.randrange(cluster.gpus),),
-            **{
-                name: random.uniform(0.3, 1.0)
-                for name in random.sample(["compute", "nvlink", "nic", "pcie"], 2)
-            },
+        DegradedSpec.model_validate(
+            {"gpus": (random.randrange(cluster.gpus),)}
+            | {name: random.uniform(0.3, 1.0) for name in random.sample(SHARES, 2)}
         )
         for _ in range(random.choice([1, 1, 2]))
     ]

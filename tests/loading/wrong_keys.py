@@ -30,7 +30,7 @@ toy.yaml:11:3: TW010 unknown key `sequnce` in `train`
 toy.yaml:4:37: TW010 unknown key `wifi` in `cluster`
   | cluster: {node: toy-node, nodes: 2, wifi: 1, fabric: toy-fabric}
   |                                     ^^^^
-  hint: the keys here are: node, nodes, fabric""",
+  hint: the keys here are: node, nodes, fabric, degraded, jitter""",
         toy("nodes: 2", "nodes: 2, wifi: 1"),
     ),
     WrongInput(

@@ -69,7 +69,7 @@ def test_the_map_has_every_gpu_and_frames_those_that_do_less() -> None:
     found = answered().uneven
     assert found is not None
     picture = waiting_map(found, EVEN.cluster.node.gpus, "plan", "light")
-    cells, framed = json.loads(picture.figure.to_json())["data"]
+    cells, framed = json.loads(str(picture.figure.to_json()))["data"]
     drawn = [one for row in cells["customdata"] for one in row if one]
     assert len(drawn) == EVEN.cluster.gpus
     assert (framed["x"], framed["y"]) == ([2], [1])  # GPU 17: the second of node 2

@@ -188,7 +188,7 @@ class Role:
     shares: Shares = ALL
     """What is left to its GPU."""
 
-    def scaled(self, durations: list[int], streams: Sequence[int]) -> list[int]:
+    def scaled(self, durations: Sequence[int], streams: Sequence[int]) -> Sequence[int]:
         """Nanoseconds of steps on its GPU, from those on a GPU like the rest."""
         speed = self.shares.compute
         if speed == 1:
