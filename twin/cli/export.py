@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from twin.answers import Run, ask, find, recall
 from twin.cli.answer import answered, command, training
 from twin.cli.output import Output
+from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.evidence.measured.compare import joined_trace
 from twin.evidence.measured.run_folder import is_run, read
@@ -29,9 +30,12 @@ from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import verdict
 from twin.reports.table import gibibytes, show
+from twin.units import parse
 
 VERSION = 1
 """Version of the JSON document."""
+_SPANS: Final = ("perfetto", "parquet")
+"""Formats that hold spans, and nothing else of the step that depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,46 @@ class _Real:
     cache: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The spans that are asked for: a window in nanoseconds, and numbers of ranks."""
+
+    window: tuple[int, int] | None
+    ranks: tuple[int, int] | None
+
+    @classmethod
+    def read(cls, window: str | None, ranks: str | None) -> _Part | None:
+        """None where nothing is asked for."""
+        if window is None and ranks is None:
+            return None
+        times = _ends("--window", window, lambda text: round(1e9 * parse(text, "seconds")))
+        return cls(times, _ends("--ranks", ranks, int))
+
+    def of(self, trace: Trace) -> Trace:
+        """The part of a trace."""
+        first, last = self.ranks or (0, len(trace.roles) - 1)
+        if first >= len(trace.roles):
+            message = f"the simulation has {len(trace.roles):,} ranks, counted from 0"
+            raise typer.BadParameter(message, param_hint="--ranks")
+        end = int(trace.spans.end.max(initial=0))
+        return trace.within(self.window or (0, end), range(first, last + 1))
+
+
+def _ends(option: str, text: str | None, number: Callable[[str], int]) -> tuple[int, int] | None:
+    """Both ends of a range; None where there is no text."""
+    if text is None:
+        return None
+    try:
+        first, last = (number(end) for end in text.split(".."))
+    except ValueError:
+        first, last = 0, -1
+    if not 0 <= first <= last:
+        example = "2s..2.5s" if option == "--window" else "0..7"
+        message = f"`{text}` is no range: write it as {example}"
+        raise typer.BadParameter(message, param_hint=option)
+    return first, last
+
+
 def export(  # noqa: PLR0913  one parameter per option of the command line
     *,
     subject: str,
@@ -57,11 +101,17 @@ def export(  # noqa: PLR0913  one parameter per option of the command line
     no_cache: bool,
     step: int | None,
     beside: str | None,
+    window: str | None,
+    ranks: str | None,
     output: Output,
 ) -> int | None:
     """A run as a file: timeline, tables or report."""
 
     check(form, path, force=force)
+    part = _Part.read(window, ranks)
+    if part is not None and (form not in _SPANS or is_run(subject)):
+        message = f"`--window` and `--ranks` choose spans of a simulation: {', '.join(_SPANS)}"
+        raise typer.BadParameter(message, param_hint="--format")
     if form == "megatron" and not is_run(subject):
         _launch(subject, sets, path, output)
         return
@@ -80,6 +130,8 @@ def export(  # noqa: PLR0913  one parameter per option of the command line
         fidelity=fidelity,
         step_of="export",
     )
+    if part is not None:
+        run = replace(run, trace=part.of(run.trace))
     written = write(run, form, path)
     files = [{"path": str(file), "bytes": file.stat().st_size} for file in written]
     output.document(

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 import numpy as np
@@ -75,6 +76,22 @@ class Trace:
     critical: tuple[int, ...] = ()
     """Rows of `spans` that made the played part as long as it is, in the order of time: each was
     released by the one before."""
+
+    shown: tuple[int, int] | None = None
+    """From when to when `spans` has what some roles did; None: all of it."""
+
+    def within(self, window: tuple[int, int], roles: Sequence[int]) -> Trace:
+        """The same step with those spans only that some of these roles have in a window (ns). All
+        sums stay those of the whole step."""
+        spans, (begin, end) = self.spans, window
+        kept = (spans.end > begin) & (spans.start < end) & np.isin(spans.role, roles)
+        rows = np.cumsum(kept) - 1
+        return replace(
+            self,
+            spans=Spans(**{one.name: getattr(spans, one.name)[kept] for one in fields(Spans)}),
+            critical=tuple(int(rows[row]) for row in self.critical if kept[row]),
+            shown=window,
+        )
 
     @property
     def extrapolated_fraction(self) -> float:

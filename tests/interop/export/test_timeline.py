@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -126,3 +127,18 @@ def test_a_window_that_repeats_is_told(repeating: Run, out: Path) -> None:
     )
     assert "3 times in a row" in said["note"]
     assert "2000000 ns later" in said["note"]
+
+
+def test_a_window_holds_what_its_ranks_do_in_it_and_nothing_else(small: Run, out: Path) -> None:
+    spans, end = small.trace.spans, small.trace.step_ns
+    window = end // 3, end // 2
+    part = replace(small, trace=small.trace.within(window, [1]))
+    found = slices(read(part, out)["traceEvents"])
+    inside = (spans.start < window[1]) & (spans.end > window[0]) & (spans.role == 1)
+    tracks = {track: own for track, own in found.items() if track[0] != "critical path"}
+    assert {process for process, _ in tracks} == {small.trace.roles[1]}
+    assert sum(map(len, tracks.values())) == inside.sum() > 0
+    marked = [one for own in tracks.values() for one in own if "critical" in one["cat"].split(",")]
+    assert len(marked) == len(found.get(("critical path", "critical path"), []))
+    assert part.trace.breakdown_ns == small.trace.breakdown_ns
+    assert "from" in read(part, out)["otherData"]["note"]

@@ -131,6 +131,9 @@ def about(run: Run, stamp: Stamp) -> dict[str, str]:
 
 def _note(trace: Trace) -> str:
     """How much of the step the spans are: a window that was proved to repeat is there once."""
+    if trace.shown is not None:
+        begin, end = trace.shown
+        return f"The spans are those of some ranks from {begin} to {end} ns of the simulated part."
     if trace.repeats <= 1:
         return "The spans are the whole step."
     later = (trace.repeats - 1) * (trace.window_end - trace.window_start)

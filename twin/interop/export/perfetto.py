@@ -49,6 +49,8 @@ def _tracks(trace: Trace) -> Iterator[str]:
         yield from _named(_CRITICAL, "critical path", {_CRITICAL * _TRACKS: "critical path"})
     for role, name in enumerate(trace.roles):
         used = np.unique(spans.stream[spans.role == role]).tolist()
+        if not used:
+            continue
         yield from _named(
             _process(role), name, {_process(role) * _TRACKS + one: STREAMS[one] for one in used}
         )
@@ -111,8 +113,9 @@ def _path(trace: Trace) -> Iterator[str]:
 
 def _memory(run: Run) -> Iterator[str]:
     """Device bytes of each rank over the step, by the ledger's categories that change, and its
-    bytes in host memory."""
-    for role in range(len(run.trace.roles)):
+    bytes in host memory; nothing beside a part of the spans."""
+    roles = len(run.trace.roles) if run.trace.shown is None else 0
+    for role in range(roles):
         series = memory_series(run.plan, run.trace, role)
         changing = {name: sizes for name, sizes in series.categories.items() if np.ptp(sizes) > 0}
         shown = {"device memory": series.total, **changing}
