@@ -4,6 +4,7 @@ messages that wait for them, and activations on their way to the host and back."
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -16,6 +17,7 @@ from twin.engine import lower, simulate
 from twin.engine.contention import PARTS, remaining, whole
 from twin.engine.program import COMPUTE, DATA, Program, StageMessage, Step, Template
 from twin.engine.trace import Trace
+from twin.loading import load
 from twin.planning import plan
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
@@ -256,3 +258,27 @@ def test_turns_that_take_no_time_let_queued_reductions_run() -> None:
     )
     assert program is not None
     assert fast(program).step_ns == pytest.approx(simulate(program).step_ns, rel=0.03)
+
+
+HELD_UP = """\
+schema: 1
+name: held up
+model: {name: m, layers: 11, hidden: 4096, vocab: 32000,
+  attention: {kind: gqa, heads: 8, kv_heads: 8, head_dim: 64}, ffn: {kind: swiglu, width: 12288},
+  moe: {experts: 64, top_k: 4, width: 1024, shared_experts: 1}}
+cluster: {node: gb200-nvl72, nodes: 1, fabric: rail-fat-tree-400g}
+software: null
+parallel: {pipeline: 8, zero: 2, micro_batch: 2, schedule: zb_h2, dispatcher: deepep,
+  layers: [1, 1, 1, 1, 2, 2, 2, 1]}
+memory: {recompute: [full]}
+train: {tokens: 10B, global_batch: 432seq, sequence: 512tok, optimizer: adamw, precision: fp8}
+cost: {gpu_hour: 2USD}
+"""
+
+
+def test_reductions_that_last_longer_than_two_turns_meet_the_next(tmp_path: Path) -> None:
+    """Found by the attack: half of the step waits for reductions; 5 % too slow."""
+    file = tmp_path / "held.yaml"
+    file.write_text(HELD_UP, encoding="utf-8")
+    program = lower(plan(load(file)))
+    assert fast(program).step_ns == pytest.approx(simulate(program).step_ns, rel=0.01)

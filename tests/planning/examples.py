@@ -73,6 +73,13 @@ def _cluster(nodes: int, gpus: int, fp8_dense: str | None = None) -> Changes:
         "bf16_dense": "300TFLOP/s",
         "fp8_dense": fp8_dense,
         "sms": 100,
+        "power": {
+            "max": "700W",
+            "idle": "100W",
+            "compute": 1,
+            "communication": 0.5,
+            "waiting": 0.2,
+        },
         "calibration": "small",
         "reserve": [{"name": "context", "bytes": "1GiB"}, {"name": "nccl", "bytes": "2GiB"}],
     }

@@ -97,6 +97,7 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         },
     ),
     (feasibility.communication_leaves_sms, {"calibration": {"collective_sms": 99}}),
+    (feasibility.measured_power_is_above_idle, {"calibration": {"power": "700W"}}),
     (
         feasibility.pieces_need_cut_sequences,
         {"parallel": {"tensor": 2, "overlap_tensor": "pieces", "sequence_parallel": True}},

@@ -175,6 +175,12 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu",
     ),
     (
+        feasibility.measured_power_is_above_idle,
+        {"calibration": {"power": "1W"}},
+        "calibration.power",
+        "write the power limit of the GPU that was measured, or null",
+    ),
+    (
         feasibility.loads_name_every_expert,
         {"model": {"moe": MOE}, "train": {"routing": {"kind": "histogram", "loads": [1, 2]}}},
         "train.routing.loads",

@@ -9,6 +9,10 @@ import pytest
 from twin.engine import lower, simulate
 from twin.loading import load
 from twin.planning import plan
+from twin.planning.compile import layers_of
+from twin.planning.layer_times import KERNELS, weigh
+from twin.planning.mesh import lay_out, placements
+from twin.planning.stages import Busy
 
 SMALL = """\
 schema: 1
@@ -58,3 +62,18 @@ def test_sharding_and_links_leave_a_split_as_it_is(small: Path) -> None:
         for one in ("parallel.zero=1", "parallel.zero=3", "cluster.node.nic.bandwidth=1Gbps")
     }
     assert len(splits) == 1
+
+
+def test_kernels_wait_for_the_exchanges_between_them(small: Path) -> None:
+    """Four tensor ranks sum after every block but the head."""
+    sets = ["software=null", "parallel.tensor=4", "cluster.node.nvlink.bandwidth=30GB/s"]
+    assert step_ns(small, *sets) <= step_ns(small, *sets, EVEN)
+    [*_, wide] = layer_times(small, *sets)
+    [*_, hidden] = layer_times(small, *sets, "parallel.overlap_tensor=pieces")
+    assert wide[-1] > hidden[-1] == hidden[KERNELS]
+
+
+def layer_times(file: Path, *overrides: str) -> list[Busy]:
+    scenario = load(file, overrides)
+    placed = placements(lay_out(scenario), scenario.cluster.fabric.nodes_per_leaf)
+    return weigh(layers_of(scenario)[1:-1], scenario, placed)

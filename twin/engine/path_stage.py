@@ -17,9 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from twin.engine.cost_model import played_alone
-from twin.engine.events import DeadlockError
-from twin.engine.link_map import Flow, Wiring
+from twin.engine.events import DeadlockError, play
+from twin.engine.graph import Graph
+from twin.engine.link_map import Flow, Wiring, sent
 from twin.engine.pass_dependencies import NOWHERE, Copy, Key, Passes, Turn
 from twin.engine.program import (
     COMPUTE,
@@ -117,13 +117,8 @@ class _Closing:
         self.stage = stage
         self.steps = program.finish[role.stage]
         self.ready_after = program.ready_after[role.stage]
-        copying = any(step.stream in (TO_HOST, FROM_HOST) for step in self.steps)
-        # Copies of both directions are on the same DRAM.
-        self.durations = (
-            tuple(end - start for start, end in played_alone(self.steps, program))
-            if copying
-            else tuple(alone_ns(step, program.capacity) for step in self.steps)
-        )
+        self.copying = any(step.stream in (TO_HOST, FROM_HOST) for step in self.steps)
+        self.durations = [alone_ns(step, program.capacity) for step in self.steps]
         self.kernels = stage.tails[COMPUTE]
         if stage.reductions is not None and stage.reductions.lost:
             # What passes have cost those that began beside them.
@@ -167,6 +162,16 @@ class _Closing:
         """Nanoseconds of the next step alone."""
         return self.durations[len(self.records)]
 
+    def opens(self, place: int) -> int:
+        """When what the passes leave lets a step begin."""
+        step, chunk, stage = self.steps[place], self.ready_after[place], self.stage
+        waits = [stage.tails[step.stream]]
+        if chunk is not None:
+            waits.append(stage.released[chunk])
+        elif not step.after and step.stream != COMPUTE:
+            waits.append(self.kernels)
+        return max(record[0] for record in waits)
+
     def run(self, start: int, end: int) -> None:
         """The next step runs from start to end."""
         stage, cause, step = self.stage, self.cause, self.steps[len(self.records)]
@@ -195,8 +200,23 @@ class _Closing:
 
 def close(program: Program, stages: list[Stage]) -> int:
     """Close the step on all stages; its length. Those that meet start when the last has come, and
-    end when the last is through."""
+    end when the last is through. Copies to the host and back share its memory, with those of other
+    stages, too: then all steps are played by events."""
     closings = [_Closing(program, stage) for stage in stages]
+    if any(closing.copying for closing in closings):
+        _play(program, closings)
+    else:
+        _walk(closings)
+    if not all(closing.done for closing in closings):
+        raise DeadlockError("the closing of some stage never ends")
+    length = max(tail[0] - stage.begin for stage in stages for tail in stage.tails)
+    for closing in closings:
+        closing.wait_until(closing.stage.begin + length)
+    return length
+
+
+def _walk(closings: Sequence[_Closing]) -> None:
+    """Run all steps, each with its links to itself."""
     members: dict[Meeting, list[_Closing]] = {}
     for closing in closings:
         for meeting in filter(None, closing.meetings):
@@ -215,12 +235,54 @@ def close(program: Program, stages: list[Stage]) -> int:
                 for other in together:
                     other.run(start, end)
                 able = True
-    if not all(closing.done for closing in closings):
-        raise DeadlockError("the closing of some stage never ends")
-    length = max(tail[0] - stage.begin for stage in stages for tail in stage.tails)
+
+
+def _play(program: Program, closings: Sequence[_Closing]) -> None:
+    """Run all steps as events have them."""
+    graph = Graph()
+    places: list[list[int]] = []
+    members: dict[Meeting, list[int]] = {}
     for closing in closings:
-        closing.wait_until(closing.stage.begin + length)
-    return length
+        own: list[int] = []
+        last: dict[int, int] = {}
+        role = closing.stage.role
+        for place, (step, meeting) in enumerate(zip(closing.steps, closing.meetings, strict=True)):
+            gate = _append(graph, Step("opens", HOST, closing.opens(place), ()), role, ())
+            before = {gate, *(own[i] for i in step.after), last.get(step.stream, gate)}
+            flows = (
+                program.wiring.flows(step.traffic, role, slowed=step.slowed) if step.traffic else ()
+            )
+            last[step.stream] = _append(graph, step, role, before, flows)
+            own.append(last[step.stream])
+            if meeting is not None:
+                members.setdefault(meeting, []).append(own[-1])
+        places.append(own)
+    graph.rendezvous = {op: ops for ops in members.values() for op in ops}
+    played = play(graph, program)
+    for closing, own in zip(closings, places, strict=True):
+        for op in own:
+            closing.run(played.start[op], played.end[op])
+
+
+def _append(
+    graph: Graph, step: Step, role: int, before: Iterable[int], flows: Sequence[Flow] = ()
+) -> int:
+    """Add a step behind others; its position."""
+    op = len(graph.role)
+    graph.role.append(role)
+    graph.stream.append(step.stream)
+    graph.name.append(step.name)
+    graph.chunk.append(-1)
+    graph.microbatch.append(-1)
+    graph.duration.append(step.duration_ns)
+    graph.flows.append(sent(flows))
+    graph.sms.append(step.sms)
+    graph.sm_bound.append(step.sm_bound)
+    graph.waits.append(0)
+    graph.local.append(())
+    for other in before:
+        graph.edge(other, op)
+    return op
 
 
 class Stage:

@@ -229,7 +229,8 @@ def balanced(scenario: Scenario, weighed: Sequence[Busy]) -> tuple[int, ...]:
     parallel = scenario.parallel
     embedding, blocks, heads = ends(weighed, scenario.model.layers)
     head = tuple(map(sum, zip(*heads, strict=True)))
-    return balance(blocks, embedding, head, parallel.pipeline, parallel.virtual)
+    shape, mirrored = (parallel.pipeline, parallel.virtual), chunk_map_of(scenario).copies > 1
+    return balance(blocks, embedding, head, *shape, mirrored=mirrored)
 
 
 def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:

@@ -35,6 +35,7 @@ from twin.planning.model_rules import (
     fp8_needs_its_tensor_cores,
     fully_shard_shards_parameters,
     loads_name_every_expert,
+    measured_power_is_above_idle,
     multiples,
     nearest,
     pieces_need_cut_sequences,
@@ -85,6 +86,7 @@ CODES: Final = {
     "TW130": "collectives by NVLink SHARP on a node without it",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
     "TW136": "loads of experts that do not name every expert, or every layer",
+    "TW137": "a power limit that is not above the idle power",
     "TW166": "a histogram in which an expert would get a token twice",
     "TW167": "communication that holds every SM",
     "TW374": "tensor collectives in pieces without sequence parallelism",
@@ -390,6 +392,7 @@ RULES: Final[tuple[Rule, ...]] = (
     experts_take_each_token_once,
     places_need_their_dispatcher,
     communication_leaves_sms,
+    measured_power_is_above_idle,
 )
 """All rules, in the order in which their problems are listed."""
 

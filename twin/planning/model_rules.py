@@ -261,6 +261,16 @@ def fp8_needs_its_tensor_cores(scenario: Scenario) -> list[Problem]:
     return [problem("TW135", "train.precision", message, hint)]
 
 
+def measured_power_is_above_idle(scenario: Scenario) -> list[Problem]:
+    """What a GPU sustained was measured at a limit above its idle power, which clocks follow."""
+    power, measured = scenario.cluster.node.gpu.power, scenario.calibration.power
+    if power is None or measured is None or measured > power.idle:
+        return []
+    message = f"power={measured:g}W is not above the {power.idle:g} W of an idle GPU"
+    hint = "write the power limit of the GPU that was measured, or null"
+    return [problem("TW137", "calibration.power", message, hint)]
+
+
 def dense_layers_are_layers(scenario: Scenario) -> list[Problem]:
     """The leading dense layers are part of the model's layers."""
     model = scenario.model

@@ -1,13 +1,17 @@
 """Which layers each chunk holds: balanced by time, or as the planner wrote them.
 
 The slowest stage sets the pace of a pipeline's steady state; a chunk longer than the others delays
-its warm-up and cool-down. `balance` therefore seeks, each among the best of those before:
+its warm-up and cool-down. Where stages go round several chunks, they wait in each round for the
+longest, so that it sets the pace. `balance` therefore seeks, each among the best of those before:
 
 1. the least time of the slowest stage (all its chunks; embedding on the first, head on the last),
-2. the least time of the slowest chunk,
+2. the least time of the slowest chunk; with several chunks per stage this comes first,
 3. the most even layers per chunk (least sum of squares),
 4. the most layers on late chunks (greatest sum of chunk index x layers), because early stages keep
    more activations alive.
+
+Mirrored stages, as of DualPipe, hold each other's chunks and run both at once: two such chunks are
+one stage here.
 
 Several parts of a rank are busy beside each other (`Busy`). A stage or a chunk takes as long as its
 busiest part. So a head whose kernels weigh much leaves its stage no fewer layers where the host
@@ -15,7 +19,8 @@ thread, which issues layers, is what a stage waits for.
 
 Times are counted in whole nanoseconds, as in the engine, so that equal is equal. A layer moves only
 where that helps: a head worth 0.3 layers leaves an even split even, since any other split would put
-a whole layer more on some stage.
+a whole layer more on some stage. Weights leave out much: an even
+split wins where it takes at most `SLACK` longer, so that an embedding empties no stage.
 
 Method. Models repeat one layer after a few others (dense layers before those with experts). Equal
 layers are poured one by one into the place where the result is least, within the least time of the
@@ -34,15 +39,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise, permutations
 from operator import add, sub
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from twin.errors import Problem
 
+T = TypeVar("T")
+
+SLACK = 0.02
+"""OURS: within it the more even split is the better one."""
 MOST_LEADING = 4
 """Leading layers placed by trial: 70 ways at most; each costs under a millisecond on 64 chunks."""
 
@@ -60,8 +68,11 @@ def balance(
     head_seconds: Busy,
     stages: int,
     chunks_per_stage: int,
+    *,
+    mirrored: bool = False,
 ) -> tuple[int, ...]:
-    """Transformer layers per chunk, chunk-major: chunk c is on stage c mod stages; zeros possible.
+    """Transformer layers per chunk, chunk-major: chunk c is on stage c mod stages, and `mirrored`
+    ones are on stage - 1 - c, too; zeros possible.
 
     Seconds are of one micro-batch, forward and backward. Chunks hold the model's layers in order.
 
@@ -71,19 +82,24 @@ def balance(
     (2, 2, 2, 1)
     >>> balance([(1.0, 4.0)] * 8, (0.0, 0.0), (3.0, 0.0), stages=2, chunks_per_stage=1)
     (4, 4)
+    >>> balance([(1.0,)] * 14, (0.0,), (0.0,), stages=4, chunks_per_stage=1, mirrored=True)
+    (3, 3, 4, 4)
     """
     chunks = stages * chunks_per_stage
+    stage_of = [min(c, chunks - 1 - c) if mirrored else c % stages for c in range(chunks)]
     embedding, head, *layers = map(_whole, (embedding_seconds, head_seconds, *layer_seconds))
     times = [(max(1, kernels), *beside) for kernels, *beside in layers]
     fixed = [(0,) * len(embedding)] * chunks
     fixed[0] = embedding
     fixed[-1] = _added(fixed[-1], head)
-    job = _Job(tuple(times), tuple(fixed), stages)
+    job = _Job(tuple(times), tuple(fixed), tuple(stage_of), chunks_per_stage > 1)
     leading = _leading(times)
     if leading > MOST_LEADING:
-        return _descend(job)
-    placements = _placements(leading, min(leading + 1, chunks))
-    return min((_fill(job, placed) for placed in placements), key=job.worth)
+        found = _descend(job)
+    else:
+        placements = _placements(leading, min(leading + 1, chunks))
+        found = min((_fill(job, placed) for placed in placements), key=job.worth)
+    return next((even for even in _evenly(len(times), chunks) if job.as_good(even, found)), found)
 
 
 def split(layers_per_chunk: Sequence[int]) -> tuple[range, ...]:
@@ -157,11 +173,18 @@ def _raised(counts: Sequence[int], amount: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Times of each layer, times each chunk has anyway, and how many stages chunks loop over."""
+    """Times of each layer, times that each chunk has anyway, and the stage of each chunk."""
 
     times: tuple[_Whole, ...]
     fixed: tuple[_Whole, ...]
-    stages: int
+    stage_of: tuple[int, ...]
+    loops: bool
+    """Whether stages go round several chunks."""
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return max(self.stage_of) + 1
 
     def chunk_times(self, counts: Sequence[int]) -> list[_Whole]:
         """Times of each chunk."""
@@ -173,13 +196,30 @@ class _Job:
 
     def stage_times(self, chunk_times: Sequence[_Whole]) -> list[_Whole]:
         """Times of each stage."""
-        return [reduce(_added, chunk_times[stage :: self.stages]) for stage in range(self.stages)]
+        own: list[_Whole] = [(0,) * len(self.fixed[0])] * self.stages
+        for stage, time in zip(self.stage_of, chunk_times, strict=True):
+            own[stage] = _added(own[stage], time)
+        return own
 
-    def worth(self, counts: Sequence[int]) -> tuple[int, int, int, int]:
-        """The objective of the module's list, smaller is better."""
+    def ordered(self, of_stages: T, of_chunks: T) -> tuple[T, T]:
+        """What is sought first and second."""
+        return (of_chunks, of_stages) if self.loops else (of_stages, of_chunks)
+
+    def slowest(self, counts: Sequence[int]) -> tuple[int, int]:
+        """The times of the slowest stage and chunk."""
         chunk_times = self.chunk_times(counts)
         slowest = max(map(max, self.stage_times(chunk_times)))
-        return (slowest, max(map(max, chunk_times)), *_evenness(counts))
+        return self.ordered(slowest, max(map(max, chunk_times)))
+
+    def worth(self, counts: Sequence[int]) -> tuple[int, ...]:
+        """The objective of the module's list, smaller is better."""
+        return (*self.slowest(counts), *_evenness(counts))
+
+    def as_good(self, even: Sequence[int], other: Sequence[int]) -> bool:
+        """Whether a split is more even than another and no slower, but for `SLACK`."""
+        slowest = zip(self.slowest(even), self.slowest(other), strict=True)
+        near = all(own <= (1 + SLACK) * least for own, least in slowest)
+        return near and _evenness(even)[0] < _evenness(other)[0]
 
 
 def _whole(seconds: Busy) -> _Whole:
@@ -198,6 +238,13 @@ def _room(level: int, base: _Whole, layer: _Whole) -> int:
 def _evenness(counts: Sequence[int]) -> tuple[int, int]:
     squares = sum(count * count for count in counts)
     return squares, -sum(index * count for index, count in enumerate(counts))
+
+
+def _evenly(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
+    """As many layers on every chunk, those left over on the last or the first ones."""
+    each, more = divmod(layers, chunks)
+    yield (*[each] * (chunks - more), *[each + 1] * more)
+    yield (*[each + 1] * more, *[each] * (chunks - more))
 
 
 def _leading(times: Sequence[_Whole]) -> int:
@@ -220,42 +267,49 @@ def _fill(job: _Job, placed: Sequence[int]) -> tuple[int, ...]:
     leading, layer = sum(placed), job.times[-1]
     chunks, stages = len(job.fixed), job.stages
     base = [*placed, *[0] * (chunks - len(placed))]
-    chunk_base = _Job(job.times[:leading], job.fixed, stages).chunk_times(base)
+    chunk_base = replace(job, times=job.times[:leading]).chunk_times(base)
     stage_base = job.stage_times(chunk_base)
     # Layers stay in order: the run begins on the chunk that holds the last leading layer.
     first = max((index for index, count in enumerate(placed) if count), default=0)
-    mates = [range(first + (stage - first) % stages, chunks, stages) for stage in range(stages)]
+    mates = [[c for c in range(first, chunks) if job.stage_of[c] == s] for s in range(stages)]
     amount = len(job.times) - leading
+    of_stage, of_chunk = [amount] * stages, [amount] * chunks
 
-    # Most places hold alike, so that few are counted.
-    stage_kinds = Counter(stage_base[stage] for stage in range(stages) if mates[stage])
+    def limit_stages() -> None:
+        # Most places hold alike, so that few are counted.
+        held = [min(amount, sum(of_chunk[chunk] for chunk in own)) for own in mates]
+        kinds = Counter(zip(held, stage_base, strict=True))
 
-    def on_stages(level: int) -> int:
-        return sum([n * _room(level, base, layer) for base, n in stage_kinds.items()])
+        def room(level: int) -> int:
+            return sum(n * min(kind[0], _room(level, kind[1], layer)) for kind, n in kinds.items())
 
-    slowest_stage = _level(stage_base, layer, amount, on_stages)
-    of_stage = [_room(slowest_stage, base, layer) for base in stage_base]
+        slowest = _level(stage_base, layer, amount, room)
+        of_stage[:] = [_room(slowest, base, layer) for base in stage_base]
 
-    kinds = Counter(
-        (of_stage[stage], tuple(sorted(chunk_base[chunk] for chunk in own)))
-        for stage, own in enumerate(mates)
-    )
+    def limit_chunks() -> None:
+        kinds = Counter(
+            (of_stage[stage], tuple(sorted(chunk_base[chunk] for chunk in own)))
+            for stage, own in enumerate(mates)
+        )
 
-    def on_chunks(level: int) -> int:
-        held = {kind: sum([_room(level, base, layer) for base in kind[1]]) for kind in kinds}
-        return sum(n * min(kind[0], held[kind]) for kind, n in kinds.items())
+        def room(level: int) -> int:
+            held = {kind: sum([_room(level, base, layer) for base in kind[1]]) for kind in kinds}
+            return sum(n * min(kind[0], held[kind]) for kind, n in kinds.items())
 
-    slowest_chunk = _level(chunk_base, layer, amount, on_chunks)
-    of_chunk = [_room(slowest_chunk, base, layer) for base in chunk_base]
+        slowest = _level(chunk_base, layer, amount, room)
+        of_chunk[:] = [_room(slowest, base, layer) for base in chunk_base]
+
+    for limit in job.ordered(limit_stages, limit_chunks):
+        limit()
     # Even first, late among equals: both in one number, since index < chunks.
     heap = [(count * chunks - c, c) for c, count in enumerate(base) if c >= first]
     heapify(heap)
     while amount:
         cost, chunk = heappop(heap)
-        if of_chunk[chunk] and of_stage[chunk % stages]:
+        if of_chunk[chunk] and of_stage[job.stage_of[chunk]]:
             base[chunk] += 1
             of_chunk[chunk] -= 1
-            of_stage[chunk % stages] -= 1
+            of_stage[job.stage_of[chunk]] -= 1
             amount -= 1
             heappush(heap, (cost + chunks, chunk))
     return tuple(base)
@@ -273,12 +327,12 @@ def _descend(job: _Job) -> tuple[int, ...]:
 
     def worth(counts: Sequence[int]) -> tuple[list[int], list[int], tuple[int, int]]:
         chunk_times = job.chunk_times(counts)
-        stage_times = job.stage_times(chunk_times)
-        return _slowest_first(stage_times), _slowest_first(chunk_times), _evenness(counts)
+        of_stages = _slowest_first(job.stage_times(chunk_times))
+        return *job.ordered(of_stages, _slowest_first(chunk_times)), _evenness(counts)
 
     kernels, *beside = (sum(part) // len(job.times) for part in zip(*job.times, strict=True))
     mean = (max(1, kernels), *beside)
-    counts = _fill(_Job((mean,) * len(job.times), job.fixed, job.stages), (0,))
+    counts = _fill(replace(job, times=(mean,) * len(job.times)), (0,))
     best = worth(counts)
     while True:
         better = min(((worth(move), move) for move in _moves(counts)), default=(best, counts))

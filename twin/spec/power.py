@@ -34,11 +34,11 @@ class GpuPowerSpec(Spec):
 
     @field_validator("idle")
     @classmethod
-    def _not_above_the_limit(cls, idle: float, info: ValidationInfo) -> float:
+    def _below_the_limit(cls, idle: float, info: ValidationInfo) -> float:
         limit: Any = info.data.get("max")
-        if limit is not None and idle > limit:
-            message = "a GPU does not draw more idle than at its limit"
-            raise FieldError("TW017", message, f"write at most {limit:g}W, which is `max`")
+        if limit is not None and idle >= limit:
+            message = "an idle GPU draws less than at its limit"
+            raise FieldError("TW017", message, f"write less than {limit:g}W, which is `max`")
         return idle
 
 

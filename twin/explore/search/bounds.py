@@ -61,7 +61,7 @@ from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
 from twin.hardware.host_costs import HostCosts
 from twin.planning.compile import layers_of
 from twin.planning.footprint import kept_bytes
-from twin.planning.layer_times import busy, host_costs
+from twin.planning.layer_times import Scale
 from twin.planning.memory import states
 from twin.planning.mesh import lay_out, placements
 from twin.planning.stages import Busy, balance, split
@@ -146,13 +146,15 @@ def _holds(parts: list[ModelPart], kinds: int) -> list[int]:
     return [counts[index] for index in range(kinds)]
 
 
-def parts(model: ModelTimes, shape: tuple[int, int]) -> tuple[ModelPart, ...]:
+def parts(
+    model: ModelTimes, shape: tuple[int, int], *, mirrored: bool = False
+) -> tuple[ModelPart, ...]:
     """The parts of a model over `shape`, stages and parts per stage, by the time of its layers, as
-    a plan cuts it where no split is written."""
+    a plan cuts it where no split is written; `mirrored` as of `balance`."""
     blocks, tail = model.blocks, model.tail
     own = [layer.weight for layer in blocks]
     behind = tuple(map(sum, zip(*(layer.weight for layer in tail), strict=True)))
-    ranges = split(balance(own, model.stack[0].weight, behind, *shape))
+    ranges = split(balance(own, model.stack[0].weight, behind, *shape, mirrored=mirrored))
     cut = [tuple(blocks[one.start : one.stop]) for one in ranges]
     cut[0] = (model.stack[0], *cut[0])
     cut[-1] = (*cut[-1], *tail)
@@ -402,7 +404,7 @@ def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario)
         index=index,
         layer=layer,
         passes={kind: least(made, costs.alone) for kind, made in templates.items()},
-        weight=busy(layer, scenario, host_costs(scenario, costs.placements)),
+        weight=Scale.of(scenario, costs.placements).busy(layer),
         kept=kept_bytes(layer, memory),
     )
 

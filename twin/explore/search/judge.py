@@ -199,8 +199,10 @@ class Judge:
         times = self._times(layout, scenario)
 
         def made() -> TimeBound:
-            shape = stages, schedule.chunk_map(stages, layout.virtual).parts // stages
-            model = self._known.once(lambda: parts(times, shape), "parts", *cut, *shape)
+            chunks = schedule.chunk_map(stages, layout.virtual)
+            shape, mirrored = (stages, chunks.parts // stages), chunks.copies > 1
+            key = "parts", *cut, *shape, mirrored
+            model = self._known.once(lambda: parts(times, shape, mirrored=mirrored), *key)
             return time_bound(times, model, (schedule, stages), tight=tight)
 
         return self._known.once(made, "bound", *cut, stages, layout.virtual, schedule, tight)
@@ -268,14 +270,14 @@ class Judge:
 
 
 def _cut(layout: ParallelLayout) -> tuple[object, ...]:
-    """What the least times of a layout's layers depend on. From ZeRO-2 on passes reduce or gather
-    over all replicas."""
+    """What the least times of a layout's layers depend on, and their weights, by which they are
+    balanced: pairs hide exchanges. From ZeRO-2 on passes reduce or gather over all replicas."""
     memory: MemorySpec = layout.memory
     wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
     return (
         *(layout.tensor, layout.context, layout.expert, layout.expert_tensor),
         *(layout.micro_batch, memory.recompute, memory.fp8_store, memory.fully_shard),
-        *wide,
+        *(layout.schedule.pairs, *wide),
     )
 
 

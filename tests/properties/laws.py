@@ -1,0 +1,248 @@
+"""Laws that every answer keeps: oracles of the standing attack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cached_property, partial
+from io import StringIO
+from time import process_time
+from typing import Any, Final
+
+import pytest
+from hypothesis import reject
+
+from tests.properties.attack import BATCH, LAYERS, Command, Written, loaded
+from twin.cli.main import main
+from twin.engine import lower, simulate
+from twin.engine.steady import ROUNDING_NS
+from twin.engine.trace import Trace
+from twin.errors import ScenarioError
+from twin.loading import resolve, scenario_hash
+from twin.planning import plan
+from twin.planning.compile import chunk_map_of
+from twin.planning.types import Plan
+from twin.reports import Report, report
+
+ANOMALY: Final = 1.09
+"""Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
+(`tests/engine/test_anomalies.py`)."""
+FAST: Final = 0.05
+"""How far the fast path may be from events."""
+UNEVEN: Final = 1.05
+"""How much longer than an even split's a step may be."""
+TIES: Final = 1.2
+"""How much a faster GPU may lengthen a step that it splits anew. Where copies keep two stages alike
+busy, kernels no longer tell them apart: 15.5 % the largest known."""
+MANY: Final = 4
+"""Micro-batches for each stage from which the steady state decides, by which layers are split."""
+SECONDS: Final = 20.0
+"""Of one core, for anything that is asked."""
+BARE: Final = "software=null"
+"""No host: no garbage collection, whose pauses come by thresholds."""
+
+
+class Case:
+    """A layout, its plan and its step, and others with the same split of layers."""
+
+    def __init__(self, attack: Written, *overrides: str) -> None:
+        self.attack, self.overrides = attack, overrides
+        self.scenario = attack.scenario(*overrides)
+        try:
+            self.plan: Plan = plan(self.scenario)
+        except ScenarioError:
+            reject()
+        self.program = lower(self.plan)
+        self.trace: Trace = simulate(self.program)
+
+    @property
+    def split(self) -> list[int]:
+        """Transformer layers of each part of the model."""
+        part_of = chunk_map_of(self.scenario).part_of
+        ends = {"embedding", "head", "mtp"}
+        held = {
+            part: sum(layer.kind not in ends for layer in chunk.layers)
+            for chunk, part in zip(self.plan.chunks, part_of, strict=True)
+        }
+        return [held[part] for part in sorted(held)]
+
+    def but(self, *overrides: str) -> Case:
+        """With other values, and the same split."""
+        return Case(self.attack, *self.overrides, f"{LAYERS}={self.split}", *overrides)
+
+    @property
+    def peak(self) -> float:
+        return self.plan.memory.peak.peak_bytes
+
+    @cached_property
+    def report(self) -> Report:
+        return report(self.plan, self.trace)
+
+
+def adds_up(case: Case) -> None:
+    """Breakdowns sum to the step, every number is finite, and physics bounds the step."""
+    answer = case.report
+    for row in (answer.breakdown_ns, *(role.breakdown_ns for role in answer.roles)):
+        assert sum(row.values()) == answer.step_ns
+    document = answer.to_json()
+    assert all(math.isfinite(number) and number >= 0 for number in numbers(document))
+    assert answer.fits == (answer.memory.peak.peak_bytes <= answer.memory.budget)
+    assert answer.step_ns / 1e9 > answer.speed_of_light_seconds
+    assert 0 < document["kpis"]["mfu"] <= document["kpis"]["hfu"] < 1
+    assert all(link.use <= 1 for link in answer.links.values())
+
+
+def is_in_its_interval(case: Case) -> None:
+    """Key figures stay physical, and the corrected one is inside of the interval."""
+    answer = case.report.to_json()
+    for key, ends in answer["intervals"].items():
+        if ends is not None:
+            low, high = ends
+            corrected = answer["correction"] or {}
+            figure = corrected.get("kpis", {}).get(key, answer["kpis"][key])
+            assert low <= figure <= high, key
+
+
+def is_the_same_again(case: Case) -> None:
+    """The same scenario has the same answer, and written out and read back the same hash."""
+    first, second = (one.report.to_json() for one in (case, Case(case.attack, *case.overrides)))
+    for document in (first, second):
+        del document["provenance"]["created"]
+    assert first == second
+    assert scenario_hash(loaded(resolve(case.scenario))) == scenario_hash(case.scenario)
+
+
+def is_fast_within_bounds(case: Case) -> None:
+    """The fast path is near to events."""
+    walked = simulate(case.program, fidelity="fast").step_ns
+    assert walked == pytest.approx(case.trace.step_ns, rel=FAST)
+
+
+def is_alike_on_all_ranks(case: Case) -> None:
+    """One rank for each stage stands for all."""
+    if case.plan.mesh.ranks <= 16:
+        every = simulate(lower(case.plan, "all"))
+        assert abs(every.step_ns - case.trace.step_ns) <= ROUNDING_NS
+
+
+def falls_with_sharding(case: Case) -> None:
+    """More ZeRO never takes more memory."""
+    zero = case.scenario.parallel.zero
+    if zero < 3 and case.scenario.parallel.schedule.kind != "dualpipe":
+        assert case.but(f"parallel.zero={zero + 1}").peak <= case.peak * (1 + 1e-9)
+
+
+def is_no_slower_on_a_faster_gpu(case: Case) -> None:
+    """Kernels and memory that are half as fast again never lengthen a step of the same split."""
+    gpu = case.scenario.cluster.node.gpu
+    for name in ("memory_bandwidth", "bf16_dense", "fp8_dense"):
+        if (speed := getattr(gpu, name)) is not None:
+            unit = "B/s" if name == "memory_bandwidth" else "FLOP/s"
+            quick = case.but(f"cluster.node.gpu.{name}={1.5 * speed:.0f}{unit}")
+            assert quick.trace.step_ns <= ANOMALY * case.trace.step_ns, name
+
+
+def is_no_slower_on_a_faster_gpu_that_splits_anew(case: Case) -> None:
+    """Nor, but for ties, with the split that the faster GPU gets."""
+    gpu = case.scenario.cluster.node.gpu
+    for name, unit in (("memory_bandwidth", "B/s"), ("bf16_dense", "FLOP/s")):
+        sets = f"cluster.node.gpu.{name}={1.5 * getattr(gpu, name):.0f}{unit}"
+        quick = Case(case.attack, *case.overrides, sets)
+        assert quick.trace.step_ns <= TIES * case.trace.step_ns, name
+
+
+def grows_with_the_batch(case: Case) -> None:
+    """Twice the batch takes longer, and at most twice as long. Where activations go to the host a
+    step is short of a copy, since the last micro-batch's stay: there the third batch takes as long
+    as the second."""
+    sequences = case.attack.sequences
+    twice = case.but(f"{BATCH}={2 * sequences}seq")
+    ratio = twice.trace.step_ns / case.trace.step_ns
+    assert ratio >= 1
+    assert twice.peak >= case.peak * (1 - 1e-9)
+    if ratio > 2.02:
+        assert case.attack.sections["memory"]["offload"] not in ([], ["optimizer"]), ratio
+        thrice = case.but(f"{BATCH}={3 * sequences}seq")
+        more = thrice.trace.step_ns - twice.trace.step_ns
+        assert more <= 1.02 * (twice.trace.step_ns - case.trace.step_ns), ratio
+
+
+def pays_for_memory_with_time(case: Case) -> None:
+    """Full recomputation takes less memory and more time than none; offload takes less memory."""
+    here = case.but("memory.offload=[]")
+    full, none = (here.but(f"memory.recompute={one}") for one in ("[full]", "[]"))
+    assert full.peak <= none.peak * (1 + 1e-9)
+    assert full.trace.step_ns >= none.trace.step_ns / ANOMALY
+    offload = case.attack.sections["memory"]["offload"]
+    if offload and offload != ["optimizer"]:
+        assert case.peak <= here.peak * (1 + 1e-9)
+
+
+def is_split_at_least_as_well_as_evenly(case: Case) -> None:
+    """The automatic split is as good as the even one, where the steady state decides: the balance
+    leaves out what closes a step."""
+    parts, stages = len(case.split), case.plan.mesh.pipeline
+    if case.plan.microbatches < MANY * stages or stages == 1:
+        return
+    layers = case.scenario.model.layers
+    even = [layers // parts + (part < layers % parts) for part in range(parts)]
+    other = Case(case.attack, *case.overrides, f"{LAYERS}={even}")
+    assert case.trace.step_ns <= UNEVEN * other.trace.step_ns
+
+
+ANSWERS: Final[tuple[Callable[[Case], None], ...]] = (
+    adds_up,
+    is_in_its_interval,
+    is_fast_within_bounds,
+    is_split_at_least_as_well_as_evenly,
+)
+"""Laws of one answer."""
+CHANGES: Final[tuple[Callable[[Case], None], ...]] = (
+    is_the_same_again,
+    is_alike_on_all_ranks,
+    falls_with_sharding,
+    is_no_slower_on_a_faster_gpu,
+    is_no_slower_on_a_faster_gpu_that_splits_anew,
+    grows_with_the_batch,
+    pays_for_memory_with_time,
+    is_fast_within_bounds,
+)
+"""Laws of two answers, of bare kernels."""
+
+
+def numbers(document: Any) -> Iterator[float]:
+    """Every number in a JSON document."""
+    if isinstance(document, Mapping):
+        for value in document.values():
+            yield from numbers(value)
+    elif isinstance(document, list | tuple):
+        for value in document:
+            yield from numbers(value)
+    elif isinstance(document, int | float) and not isinstance(document, bool):
+        yield document
+
+
+def checks(attack: Written) -> Iterator[Callable[[], None]]:
+    """Every law of a layout, ready to be asked."""
+    begin = process_time()
+    case = Case(attack)
+    yield partial(is_in_time, process_time() - begin)
+    yield from (partial(law, case) for law in ANSWERS)
+    bare = Case(attack, BARE)
+    yield from (partial(law, bare) for law in CHANGES)
+
+
+def is_in_time(seconds: float) -> None:
+    """Seconds of one core."""
+    assert seconds < SECONDS, f"{seconds:.0f} s"
+
+
+def answered(command: Command) -> int:
+    """The exit code of a command: other than 1, which is a bug of ours, and in time."""
+    begin = process_time()
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:
+        code = main(command.words)
+    is_in_time(process_time() - begin)
+    assert code in (0, 2, 3, 4, 5), told.getvalue()
+    return code
