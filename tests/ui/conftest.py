@@ -10,7 +10,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from twin.answers import Run
+from twin.ui import answers
 from twin.ui.answers import Question, reply
+from twin.ui.background import Stopped
 from twin.ui.scenarios import stamp
 
 APP = Path(__file__).parents[2] / "app.py"
@@ -44,6 +46,16 @@ def opened() -> Callable[..., AppTest]:
         return checked(app.run())
 
     return open_app
+
+
+@pytest.fixture
+def freed() -> Generator[None]:
+    """Simulations that a test has begun are stopped at its end, and forgotten."""
+    yield
+    for one in [*answers._SIMULATIONS.results.values()]:
+        one.stop()
+        if isinstance(stopped := one.within(0), Stopped):
+            stopped.again()
 
 
 def checked(app: AppTest) -> AppTest:

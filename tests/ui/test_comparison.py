@@ -1,10 +1,12 @@
 """Changes carry their direction in words and colour; no change is said to be none."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from tests.figures.made import report_of
+from tests.ui.test_pages import words
 from twin.engine.trace import CAUSES
 from twin.explore.study.attribution import Attribution, Cause
 from twin.reports import compare
@@ -67,3 +69,11 @@ def test_what_changes_are_worth_is_said_with_direction_and_sums_up():
     rows = attribution_rows(found)
     assert [row["Step"] for row in rows] == ["+2.00 s, slower", "no change", "**+2.00 s, slower**"]
     assert rows[0]["Mostly"] == "pipeline bubble"
+
+
+@pytest.mark.usefixtures("freed")
+def test_a_lone_whole_run_is_compared_with_itself_on_twice_the_nodes(opened):
+    app = opened("kimi-k2-whole-run-256xh800", page="compare")
+    assert "An example:" in words(app)
+    (title,) = [chart.proto.alt for chart in app.get("plotly_chart")]
+    assert re.search(r"the run is 1\d\d d \(4\d\.\d %\) faster", title), title

@@ -97,11 +97,16 @@ def test_what_is_written_meanwhile_is_shown(opened, piped) -> None:
     assert "of 8 steps" in words(app.run())
 
 
-def test_without_a_run_the_page_says_where_they_come_from(opened, tmp_path, monkeypatch) -> None:
+def test_without_a_run_the_page_shows_an_example_and_how_to_bring_ones_own(
+    opened, tmp_path, monkeypatch
+) -> None:
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
-    text = words(opened(FULL, page=PAGE, section="real-run"))
-    assert "No real run was found" in text
+    app = opened(FULL, page=PAGE, section="real-run")
+    text = words(app)
+    assert "An example: the reference trained `kimi-k2-nano`" in text
     assert "--measured runs/train/nano" in text
+    assert "The open plan is not the plan of this run" not in text
+    assert len(app.get("plotly_chart")) == 3
 
 
 def test_a_run_that_the_app_was_opened_with_is_no_scenario(piped, monkeypatch) -> None:

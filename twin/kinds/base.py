@@ -152,8 +152,6 @@ class Kind:
     """The key figures that decide, the most important first."""
     has_estimate: ClassVar[bool] = False
     """Whether fidelity `fast` answers much sooner."""
-    takes_minutes: ClassVar[bool] = False
-    """Whether a simulation takes so long that none begins unasked."""
     is_stored: ClassVar[bool] = False
     """Whether its traces are kept in `runs/`."""
     refusals: ClassVar[Mapping[Verb, str]] = {}

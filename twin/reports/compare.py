@@ -22,7 +22,7 @@ from twin.planning.types import Warning
 from twin.reports.breakdown import CAUSES, in_seconds
 from twin.reports.head import Head
 from twin.reports.report import Report
-from twin.reports.table import IN_BRACKETS, Table, changed, digits, duration, headed
+from twin.reports.table import IN_BRACKETS, Table, changed, digits, duration, headed, show
 from twin.reports.verdict import difference
 from twin.spec.kpis import KPIS, Better, Kpi
 
@@ -328,6 +328,7 @@ class SideBySide(Generic[A]):
         """What a candidate takes more or less than the baseline, and where."""
         kind, base = self.kind, self.reports[0].name
         found = delta.kpis[kind.length]
+        kpi = next(kpi for kpi in kind.kpis if kpi.key == kind.length)
         unfit = "" if delta.fits else " (it does not fit)"
         if not found.delta or found.relative is None:
             return f"{delta.name}{unfit}: {kind.subject} as long as in {base}."
@@ -335,7 +336,7 @@ class SideBySide(Generic[A]):
         most = max(delta.parts, key=lambda part: sign * delta.parts[part])
         part = delta.parts[most]
         return (
-            f"{delta.name}{unfit}: {kind.subject} {duration(abs(found.delta))} "
+            f"{delta.name}{unfit}: {kind.subject} {show(abs(found.delta), kpi.unit)} "
             f"({digits(100 * abs(found.relative))} %) {'slower' if sign > 0 else 'faster'} than in "
             f"{base}; {kind.changes_most} {kind.part_words(most)} "
             f"({'-' if part < 0 else '+'}{duration(abs(part))})."

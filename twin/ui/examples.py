@@ -7,7 +7,6 @@ from typing import Final
 
 import streamlit as st
 
-from twin.kinds.base import kind_of
 from twin.loading.files import table
 from twin.ui import COMPARE, PLAN, launch_script, session
 from twin.ui.answers import Failure, checked, scenario_of
@@ -26,8 +25,7 @@ WAYS: Final = (
 
 def beside(workspace: Workspace) -> Workspace:
     """The workspace with an example beside its only plan: a shipped scenario like it, else the plan
-    on twice the nodes, where that fits. Unchanged where plans differ already, and for a run of
-    phases, whose simulation takes minutes."""
+    on twice the nodes, where that fits. Unchanged where plans differ already."""
     plan = workspace.open
     if len(workspace.compared) > 1:
         return workspace
@@ -35,7 +33,7 @@ def beside(workspace: Workspace) -> Workspace:
         name = BESIDE[plan.scenario]
         return workspace.added(Draft(name, name), show=False)
     scenario = scenario_of(ask_about(plan))
-    if isinstance(scenario, Failure) or kind_of(scenario).takes_minutes:
+    if isinstance(scenario, Failure):
         return workspace
     nodes = 2 * scenario.cluster.nodes
     more = plan.edited("cluster.nodes", str(nodes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -36,10 +36,11 @@ from twin.evidence.measured.step import trace
 from twin.evidence.measured.summary import RunSummary, summary
 from twin.figures.charts import Control, View
 from twin.figures.timeline import LANES, played_ns, start_window
+from twin.loading.files import shipped_folder
 from twin.loading.files import table as data_table
 from twin.reports.table import digits, duration, show, signed
 from twin.ui import session
-from twin.ui.answers import Failure, guarded
+from twin.ui.answers import Failure, Question, guarded, simulated
 from twin.ui.place import (
     answered,
     code,
@@ -47,6 +48,7 @@ from twin.ui.place import (
     place,
     say_failure,
     show_views,
+    small,
     step_view,
     table,
     theme,
@@ -64,7 +66,7 @@ def real_section() -> None:
     """A real run beside the prediction of the open plan."""
     known = runs()
     if not known:
-        _none()
+        _example()
         return
     asked = session.measured()
     name = asked if asked is not None and asked in known else next(iter(known))
@@ -74,13 +76,25 @@ def real_section() -> None:
         say_failure(f"**{name}** cannot be shown.", found)
         return
     answer = answered(step_view(open_plan()))
-    if answer is None:
-        return
+    if answer is not None:
+        _beside_prediction(found, known[name], answer)
+
+
+def _beside_prediction(found: Happened, folder: Path, answer: Run) -> None:
     compared = compare_steps(found.run, found.summary, found.trace, answer.plan, answer.trace)
     _show(found, compared, answer)
-    _origin(found, known[name], answer)
+    _origin(found, folder, answer)
 
 
+_FOLDER: Final = shipped_folder() / "measured" / "epyc-zen4-1core-torch2.13"
+_SCENARIO: Final = _FOLDER / "two-stages.yaml"
+_RUN: Final = _FOLDER / "runs" / "two-stages"
+"""The example: a run that was recorded on a CPU, and the scenario that predicts it."""
+_EXAMPLE_WORDS: Final = (
+    "An example: the reference trained `kimi-k2-nano` in two stages on two cores of an AMD EPYC, "
+    "on 28 November 2026. The prediction was sealed before. Other programs used the same cores "
+    "meanwhile, so kernels took longer than predicted."
+)
 _OWN_RUN: Final = (
     "torchrun --nproc-per-node 2 -m reference.train nano --set parallel.pipeline=2 "
     "--set train.timeline=true\n"
@@ -89,18 +103,25 @@ _OWN_RUN: Final = (
 """Writes a run with timelines, and opens it."""
 
 
-def _none() -> None:
-    st.info(f"No real run was found in `{runs_folder() / 'train'}`.", icon=":material/search_off:")
-    st.markdown(
-        "This page splits a measured step into compute, waiting and bubble. It compares every "
-        "action with the prediction of the open plan. To see a run of yours:"
-    )
-    st.markdown(
-        "1. Train on several ranks with timelines. Any trainer can write them; the guide "
-        "*Where did the time of my real run go* has the format.\n"
-        "2. Open the app beside it, with the scenario that predicts the run."
-    )
-    st.code(_OWN_RUN, language="shell", wrap_lines=True)
+def _example() -> None:
+    """A recorded run beside its prediction, and how to show another."""
+    small(f"{_EXAMPLE_WORDS} No run of yours was found in `{runs_folder() / 'train'}`.")
+    with st.expander("Show your own run", icon=":material/add:"):
+        st.markdown(
+            "1. Train on several ranks with timelines. Any trainer can write them; the guide "
+            "*Where did the time of my real run go* has the format.\n"
+            "2. Open the app beside the run, with the scenario that predicts it:"
+        )
+        st.code(_OWN_RUN, language="shell", wrap_lines=True)
+    found, answer = happened(_RUN, None), _predicted()
+    if isinstance(found, Happened) and isinstance(answer, Run):
+        _beside_prediction(found, _RUN, answer)
+
+
+@cache
+def _predicted() -> Run | Failure:
+    """The prediction of the example, which takes a moment."""
+    return simulated(Question(str(_SCENARIO), None, (), 0), lambda _: None)
 
 
 def _choose(name: str, names: list[str]) -> int | None:
@@ -246,13 +267,11 @@ def live_section() -> None:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         folder, against = _live_run_choose(kept)
     if folder is None:
-        st.info(
-            f"No run was found in `{runs_folder() / 'train'}`. Type the folder of any run that "
-            f"writes `{NAME}` above. Its pace, remaining time and drift are shown while it runs.",
-            icon=":material/search_off:",
+        small(
+            f"{_EXAMPLE_WORDS} To follow yours, type the folder of any run that writes `{NAME}` "
+            "above. Pace, remaining time and drift are shown while it runs."
         )
-    else:
-        _follow(folder, against)
+    _follow(folder or str(_RUN), against)
     st.header("Coverage of sealed intervals")
     _hits(kept)
 

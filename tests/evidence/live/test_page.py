@@ -38,9 +38,13 @@ def words(app: AppTest) -> str:
     return "\n".join([one.value for kind in kinds for one in kind] + metrics)
 
 
-def test_without_runs_and_seals_the_page_says_where_they_come_from(app: AppTest) -> None:
-    text = words(shown(app))
-    assert "No run was found" in text
+def test_without_runs_and_seals_the_page_follows_an_example(app: AppTest) -> None:
+    app = shown(app)
+    text = words(app)
+    assert "An example: the reference trained `kimi-k2-nano`" in text
+    assert "type the folder of any run that writes `metrics.jsonl`" in text
+    (chart,) = app.get("plotly_chart")
+    assert "step 40 of 40" in chart.proto.alt
     assert "No prediction is sealed" in text
 
 

@@ -46,7 +46,6 @@ class Phases(Kind):
     kpis = tuple(kpi for kpi in KPIS if kpi.key in _TOTALS)
     shown_kpis = ("days", "cost_usd", "days_with_failures", "gpu_hours", "peak_device_bytes", "mfu")
     has_estimate = True
-    takes_minutes = True
     subject = "the run is"
     parts = "phases"
     changes_most = "the phase that changes most is"
