@@ -76,7 +76,7 @@ def _answers() -> ShippedAnswers | None:
         waiting("All published rows are being predicted again; this takes minutes.", pending)
         return shipped
     if isinstance(found, Stopped):
-        say_stopped([found], "These are the predictions that ship.", "Validate again")
+        say_stopped("These are the predictions that ship.", [found], "Validate again")
         return shipped
     if isinstance(found, ShippedAnswers):
         return found

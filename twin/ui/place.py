@@ -237,6 +237,12 @@ class OpenPlan:
         return _titled(other, self.workspace.reference)
 
     @property
+    def stopped(self) -> tuple[Stopped, ...]:
+        """What was stopped of the open plan and of the baseline, in this order."""
+        both = self.reply, self.reference
+        return tuple(one.stopped for one in both if one is not None and one.stopped is not None)
+
+    @property
     def baseline(self) -> Run | None:
         """The answer to compare with; None where there is none of the same kind and fidelity."""
         other = self.reference.now if self.reference else None
@@ -353,17 +359,16 @@ def say_estimate(shown: OpenPlan) -> None:
     """That figures are estimates, while the plan is being simulated or after that was stopped."""
     if shown.reply.stopped is not None:
         kept = "The estimate stands." if shown.reply.now else "This kind of plan has no estimate."
-        say_stopped([shown.reply.stopped], kept)
+        say_stopped(kept, shown.stopped)
     elif shown.reply.now is not None and shown.reply.better is not None:
         st.caption(":material/speed: These are estimates: the plan is being simulated.")
 
 
-def say_stopped(stopped: Sequence[Stopped], words: str = "", again: str = "Simulate again") -> None:
-    """That a visitor stopped some work, and a button to begin it again."""
-
-    shares = " and ".join(one.percent for one in stopped)
+def say_stopped(words: str, stopped: Sequence[Stopped], again: str = "Simulate again") -> None:
+    """That a visitor stopped some work, and a button to begin all of it again; the share is that
+    of the first."""
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.info(f"Stopped at {shares}. {words}", icon=":material/stop_circle:")
+        st.info(f"Stopped at {stopped[0].percent}. {words}", icon=":material/stop_circle:")
         again_button(again, words, stopped)
 
 
@@ -375,7 +380,11 @@ def again_button(label: str, name: str, stopped: Sequence[Stopped]) -> None:
             one.again()
 
     st.button(
-        label, icon=":material/play_arrow:", key=f"again {name}", type="tertiary", on_click=begin
+        label,
+        icon=":material/play_arrow:",
+        key=f"again {name} {id(stopped[0])}",
+        type="tertiary",
+        on_click=begin,
     )
 
 
@@ -426,7 +435,7 @@ def ready(
         waiting(words, pending)
         return None
     if isinstance(found, Stopped):
-        say_stopped([found])
+        say_stopped("", [found])
         return None
     if isinstance(found, Failure):
         say(plan, found)

@@ -148,15 +148,13 @@ def _verdict(shown: OpenPlan) -> None:
 
 def _better(shown: OpenPlan) -> None:
     """What is still being simulated, and a way to begin again what was stopped."""
-    base = shown.reference or Reply(None)
-    for one, words in ((shown.reply, "The open plan"), (base, "The baseline")):
-        if one.better is not None:
+    for one, words in ((shown.reply, "The open plan"), (shown.reference, "The baseline")):
+        if one is not None and one.better is not None:
             session.wait_for(one.better, f"{words} is being simulated.")
-    stopped = [one.stopped for one in (shown.reply, base) if one.stopped is not None]
-    if shown.reply.stopped is None and stopped:
-        st.caption(f"The simulation of the baseline was stopped at {stopped[0].percent}.")
-    if stopped:
-        again_button("Simulate again", "beside every page", stopped)
+    if shown.stopped and shown.reply.stopped is None:
+        st.caption(f"The simulation of the baseline was stopped at {shown.stopped[0].percent}.")
+    if shown.stopped:
+        again_button("Simulate again", "beside every page", shown.stopped)
 
 
 def _badges(reply: Reply) -> None:

@@ -54,7 +54,7 @@ def page() -> None:
         if now is not None and not isinstance(now, Run):
             say(plan, now)
     if found.stopped:
-        say_stopped(found.stopped, "All plans are compared by their estimates.")
+        say_stopped("All plans are compared by their estimates.", found.stopped)
     if found.coming:
         waiting("These are estimates until all plans are simulated.", *found.coming)
     runs = _of_one_kind({plan.title: now for plan, now in found.answers if isinstance(now, Run)})

@@ -83,7 +83,7 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
     first, *rest = first_answer(found)
     st.info(f"**{first}**")
     if isinstance(made, Stopped):
-        say_stopped([made], _KEPT, "Go on")
+        say_stopped(_KEPT, [made], "Go on")
     elif made is not None:
         say_failure("The search failed.", made)
         pending = None
