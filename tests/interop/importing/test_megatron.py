@@ -25,6 +25,7 @@ from twin.interop.importing.megatron.model import (
 from twin.interop.importing.megatron.shell import follow
 from twin.loading import load, load_part
 from twin.planning import plan
+from twin.scenario import Scenario
 from twin.schedules.interleaved import Interleaved
 
 LAUNCHES = Path(__file__).with_name("launches")
@@ -139,6 +140,9 @@ def test_what_is_written_loads_as_what_was_read(name: str, tmp_path: Path) -> No
     for section in ("model", "parallel", "memory", "train"):
         assert getattr(scenario, section) == getattr(launch, section)
     assert (scenario.name, scenario.cluster.nodes) == (launch.name, 16)
+    assert isinstance(scenario, Scenario)
+    assert (scenario.software and scenario.software.name) == "megatron-core"
+    assert not scenario.software_assumed
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b.sh", "mixtral-8x7b.sh"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
@@ -16,6 +16,8 @@ from twin.errors import printable
 from twin.interop.importing.megatron import Launch
 from twin.spec.model import ModelSpec
 
+SOFTWARE: Final = "megatron-core"
+"""What runs a launch script of Megatron-LM."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 _RESERVED = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
 _CHOICES = ("schedule", "optimizer", "routing")
@@ -51,6 +53,7 @@ def sections(launch: Launch, cluster: Mapping[str, Any]) -> dict[str, Any]:
         "parallel": _fields(launch.parallel),
         **({"memory": memory} if memory else {}),
         "train": train,
+        "software": SOFTWARE,
     }
 
 
