@@ -27,6 +27,8 @@ QUICK: Final = (5, 1)
 """Rounds of a quick look, and before the first that counts."""
 AGAIN: Final = (40, 4)
 """The same where cases run again and again."""
+TURN: Final = "turn:"
+"""Before the name of a call that is timed in turns with all others."""
 CPU: Final = torch.device("cpu")
 WIDTH: Final = 8
 """Sides of the linear layer, whose kernel is over long before the next is issued."""
@@ -37,7 +39,7 @@ def host_cases(setting: Setting) -> list[TimedCase | Skip]:
     if setting.cuda:
         linear = TimedCase("linear", {"width": WIDTH}, BF16, 0.0, 0.0, 1, _linear)
         calls = [_issued(name, make, times) for name, (make, times) in eager.CALLS.items()]
-        return [linear, *calls, _collection()]
+        return [linear, *calls, *_turns(), _collection()]
     host = load_part("software", STACK).spec.host
     assert host is not None, "the stack of a CPU has a host"
     made: dict[str, float] = {}
@@ -55,6 +57,22 @@ def _issued(name: str, make: Make, times: int) -> TimedCase:
         return clock.host_seconds(call, setting.device, setting.effort)
 
     return TimedCase(f"{ITEM}{name}", {"times": times}, BF16, 0.0, 0.0, times, run)
+
+
+def _turns() -> list[TimedCase]:
+    """A case for each call of the same rounds, all of which are timed with the first."""
+    made: dict[str, list[float]] = {}
+
+    def run(setting: Setting, name: str) -> Timing:
+        if not made:
+            made.update(eager.in_turns(setting.device))
+        return clock.summary(made[name], 1)
+
+    return [
+        TimedCase(f"{TURN}{name}", {"times": times}, BF16, 0.0, 0.0, times, partial(run, name=name))
+        for name, (_, times) in eager.CALLS.items()
+        if name not in eager.WAITS and times < max(eager.TENSORS)
+    ]
 
 
 def _collection() -> TimedCase:

@@ -467,7 +467,20 @@ def attention_cases(setting: Setting) -> list[TimedCase | Skip]:
         for T in setting.of(LENGTHS)
         for backward in (False, True)
     ]
+    if setting.cuda:
+        found += [
+            _attention_case(*shape, T, backward=backward, own=False)
+            for shape in dict.fromkeys((*head_shapes(setting)[:1], *LLAMA))
+            for T in (*setting.of(LENGTHS), LONGEST)
+            for backward in (False, True)
+        ]
     return of_reach(found, "attention", setting)
+
+
+LLAMA: Final = ((32, 128, 128), (32, 64, 64))
+"""Heads and widths of Llama 3 8B and Llama 3.2 1B."""
+LONGEST: Final = 16384
+"""Tokens of the longest sequence of torch's own attention."""
 
 
 def head_shapes(setting: Setting) -> list[tuple[int, int, int]]:
@@ -488,19 +501,29 @@ def widths(spec: ModelSpec) -> tuple[int, int, int]:
     return a.heads, a.head_dim, a.head_dim
 
 
-def _attention_case(heads: int, Q: int, V: int, T: int, *, backward: bool) -> TimedCase:
+def _attention_case(
+    heads: int, Q: int, V: int, T: int, *, backward: bool, own: bool = True
+) -> TimedCase:
+    """The reference's attention, which also finds the largest logits, or torch's."""
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if own:
+            return attention(q, k, v, Q**-0.5)[0]
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
     def make(device: torch.device) -> Call:
         q, k, v = (bf16(device, 1, T, heads, width) for width in (Q, Q, V))
         if not backward:
-            return lambda: attention(q, k, v, Q**-0.5)
-        inputs = [each.requires_grad_() for each in (q, k, v)]
-        return gradient(attention(q, k, v, Q**-0.5)[0], *inputs)
+            return lambda: run(q, k, v)
+        q, k, v = (part.requires_grad_() for part in (q, k, v))
+        return gradient(run(q, k, v), q, k, v)
 
     pairs = float(T * T * heads)  # 2 FLOP x half of the score matrix
     inputs = WIDTH[BF16] * T * heads * 2 * (Q + V)
     lse = LSE * T * heads
     flop = pairs * (3 * Q + 2 * V if backward else Q + V)
     size = float((2 if backward else 1) * inputs + lse)
-    op = "attention_backward" if backward else "attention_forward"
+    op = f"{'attention' if own else 'sdpa'}_{'backward' if backward else 'forward'}"
     shape = {"batch": 1, "tokens": T, "heads": heads, "query_key": Q, "value": V}
     return TimedCase(op, shape, BF16, flop, size, DEPTH[backward], timed(make, size))

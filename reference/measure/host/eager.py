@@ -1,6 +1,10 @@
 """Calls of PyTorch's eager host on a GPU: what a thread takes to issue each, on tensors so small
 that the device is never behind.
 
+Each is timed twice: in a row of its own, and in turns with all others in a shuffled order
+(`in_turns`), since the operations of a layer hardly ever repeat, and find caches and predictors of
+the CPU full of others.
+
 Names are the items of the catalog's stack `fsdp2` where it has one. Chains of nodes, tensors or
 modules come in two lengths: their difference is one node, tensor or module, the rest is what a call
 costs besides. Every operation forward records its node for a backward, as in training.
@@ -11,8 +15,10 @@ Legend: T tokens, D width, H heads, W words.
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import perf_counter
 from typing import Any, Final
 
 import torch
@@ -21,7 +27,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from reference.kernels.norm import rms_norm
-from reference.measure.clock import Call
+from reference.kernels.swiglu import swiglu
+from reference.measure.clock import Call, finish
 from reference.measure.points import bf16, gradient
 
 T, D, H = 16, 64, 2
@@ -120,7 +127,13 @@ def _grouped(device: torch.device) -> Call:
 
 
 def _triton(device: torch.device) -> Call:
-    """An autograd function around a kernel of Triton (of PyTorch on a CPU)."""
+    """An autograd function around one kernel of Triton (around PyTorch's on a CPU)."""
+    gate_up = _x(device, T, 2 * D)
+    return lambda: swiglu(gate_up, None)
+
+
+def _norm_function(device: torch.device) -> Call:
+    """An autograd function around seven kernels of PyTorch."""
     x, gain = _x(device), _x(device, D)
     return lambda: rms_norm(x, gain, 1e-6)
 
@@ -254,6 +267,7 @@ CALLS: Final[Mapping[str, tuple[Make, int]]] = {
     "attention_backward": (_attention_backward, 1),
     "grouped": (_grouped, 1),
     "triton": (_triton, 1),
+    "norm": (_norm_function, 1),
     "function": (_function, 1),
     "empty": (_empty, 1),
     "copy": (_copied, 1),
@@ -276,3 +290,29 @@ CALLS: Final[Mapping[str, tuple[Make, int]]] = {
     **{f"gradient_norm_{n}": (partial(_norm, n), n) for n in TENSORS},
 }
 """By name: what prepares a call, and how many of its kind it makes."""
+ROUNDS: Final = 60
+"""Of all calls in turns."""
+WARM: Final = 5
+"""Rounds before the first that counts."""
+
+
+def in_turns(device: torch.device) -> Mapping[str, list[float]]:
+    """Seconds of each call, a sample of every round; those that wait for the device are left out,
+    and so are the long rows, whose many calls follow each other anyway."""
+    made = {
+        name: make(device)
+        for name, (make, times) in CALLS.items()
+        if name not in WAITS and times < max(TENSORS)
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in made}
+    order, chance = list(made), random.Random(0)
+    for turn in range(WARM + ROUNDS):
+        chance.shuffle(order)
+        finish(device)
+        for name in order:
+            began = perf_counter()
+            made[name]()
+            taken = perf_counter() - began
+            if turn >= WARM:
+                seconds[name].append(taken)
+    return seconds
