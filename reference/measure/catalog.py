@@ -37,6 +37,10 @@ LEARNED: Final = (8, 160)
 decides whether waking finds pages or must ask for new ones."""
 STACK: Final = "reference-cpu"
 """The catalog's software whose items a CPU takes."""
+EAGER_STACK: Final = "fsdp2"
+"""The catalog's nearest to the reference on a GPU."""
+EAGER: Final = "-eager"
+"""Behind the name of the profile under PyTorch's own kernels."""
 ITEM: Final = "item:"
 """Before the name of an item, in the operation of its point."""
 LEAST: Final = 1e-9
@@ -126,6 +130,17 @@ def several_text(machine: Machine, ranks: int) -> str:
     return _filled("nodes", machine, ranks=ranks)
 
 
+def write_eager(
+    folder: Path, machine: Machine, limits: DeviceLimits, profile: Profile, statistic: Statistic
+) -> Path:
+    """Writes the profile under PyTorch's own kernels beside that of the reference's."""
+    path = folder / "catalog" / "calibrations" / f"{machine.name}{EAGER}.yaml"
+    text = calibration_text(machine, limits, profile, statistic)
+    own = text.replace(f"\nname: {machine.name}\n", f"\nname: {machine.name}{EAGER}\n")
+    path.write_text(own, encoding="utf-8")
+    return path
+
+
 def calibration_text(
     machine: Machine, limits: DeviceLimits, profile: Profile, statistic: Statistic
 ) -> str:
@@ -156,15 +171,18 @@ def calibration_text(
 
 
 def write_host(folder: Path, machine: Machine, points: Sequence[MeasuredPoint]) -> list[Path]:
-    """Writes the reference's software with the items that this CPU took; nothing for a GPU."""
-    own = [p for p in points if p.group == "host"] if machine.kind == "cpu" else []
+    """Writes the reference's software: on a CPU with the items that it took."""
+    own = [p for p in points if p.group == "host"]
     if not own:
         return []
+    path = folder / "catalog" / "software" / f"{machine.name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if machine.kind == "cuda":
+        path.write_text(_filled("software-gpu", machine, stack=EAGER_STACK), encoding="utf-8")
+        return [path]
     seconds = {p.op.removeprefix(ITEM): max(LEAST, p.timing.median) for p in own}
     items = {name: exactly(each, "timed alone", "seconds") for name, each in seconds.items()}
     lines = "\n".join(_lines(items, "    "))
-    path = folder / "catalog" / "software" / f"{machine.name}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_filled("software", machine, stack=STACK, items=lines), encoding="utf-8")
     return [path]
 
@@ -189,6 +207,8 @@ def write_steps(
             "sequences": sequences,
             "length": length,
             "total": sequences * length * 1000,
+            # On a CPU whoever predicts names the stack.
+            "stack": f"software: {machine.name}\n" if machine.kind == "cuda" else "",
         }
         path.write_text(_filled("step", machine, model=model, **fields), encoding="utf-8")
         written.append(path)

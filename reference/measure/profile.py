@@ -54,6 +54,8 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "gradient_norm": ("gradient_norm",),
 }
 """Operations of each kind that the twin tells apart (`twin.spec.calibration.StreamingSpec`)."""
+TORCH: Final = ("loss",)
+"""Kinds whose operations are PyTorch's own, not kernels of the reference."""
 HELD: Final[dict[tuple[str, ...], dict[str, Unknown]]] = {
     ("grouped",): {
         "grouped": Unknown(0.8, *SHARE),
@@ -100,12 +102,18 @@ class _Points:
 
 
 def fit_profile(
-    points: Sequence[MeasuredPoint], machine: Machine, limits: DeviceLimits, statistic: Statistic
+    points: Sequence[MeasuredPoint],
+    machine: Machine,
+    limits: DeviceLimits,
+    statistic: Statistic,
+    *,
+    eager: bool = False,
 ) -> Profile:
-    """The profile of a machine. Raises `LookupError` naming the groups that are missing."""
-    own = _Points(points, statistic)
+    """The profile of a machine under the reference's kernels; `eager`: under PyTorch's own. Raises
+    `LookupError` naming the groups that are missing."""
+    own, core = _Points(points, statistic), "sdpa" if eager else "attention"
     wanted = {"launch": ("launch",), "bandwidth": SUMS, "gemm": ("gemm",)}
-    wanted["attention"] = ("attention_forward",)
+    wanted["attention"] = (f"{core}_forward",)
     if missing := [name for name, ops in wanted.items() if not own.of(*ops)]:
         raise LookupError(", ".join(missing))
     share, launch, moved = _memory_bound(own.of(*SUMS), limits.bandwidth, "bandwidth and launch")
@@ -120,6 +128,8 @@ def fit_profile(
     kinds: list[Residuals] = []
     streaming: dict[Key, Number] = {}
     for kind, ops in KINDS.items():
+        if eager and kind not in TORCH:
+            continue
         if len(found := own.of(*ops)) >= FEWEST:
             named = f"{kind}, bandwidth and launch"
             of_kind, of_launch, errors = _memory_bound(found, limits.bandwidth, named)
@@ -128,15 +138,31 @@ def fit_profile(
             kinds.append(errors)
     attention: list[Residuals] = []
     for direction in ("forward", "backward"):
-        found = _attention(own.of(f"attention_{direction}"), ceilings)
-        listed = found.numbers(_lengths(own.of(f"attention_{direction}")))
+        found = _attention(own.of(f"{core}_{direction}"), ceilings)
+        listed = found.numbers(_lengths(own.of(f"{core}_{direction}")))
         for end, number in zip(("", "_ramp", "_width", "_launch"), listed, strict=True):
             numbers[(f"attention_{direction}{end}",)] = number
         attention.append(found.residuals(f"attention, {direction}"))
     numbers |= {("bandwidth",): share, ("launch",): launch, **streaming}
     numbers[("dispatch",)] = _dispatch(own)
+    if steady := own.of("gemm_sustained").every:
+        numbers[("sustained",)] = _sustained(steady[0], law, (ceilings, whole_tiles))
     every = (moved, *kinds, *residuals, *attention)
     return Profile(numbers, _spans(own), whole_tiles, every)
+
+
+def _sustained(
+    point: MeasuredPoint, law: dict[str, Number], where: tuple[Ceilings, bool]
+) -> Number:
+    """What is left of a product's speed when it runs without pause."""
+    ceilings, whole = where
+    short = MatmulLaw(*(law[name].value for name in ("efficiency", "ramp", "launch")))
+    work = fitting.products([point], ceilings.sms, whole)
+    alone = float(fitting.product_seconds(work, short, ceilings)[0])
+    timing = point.timing
+    value, low, high = (min(1.0, alone / one) for one in (timing.median, timing.most, timing.least))
+    note = "the law of short products over a product of 8,192 without pause, at its power limit"
+    return Number(value, low, high, note, "measured")
 
 
 def _dispatch(points: _Points) -> Number:

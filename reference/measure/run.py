@@ -17,6 +17,7 @@ import torch
 from reference.machine import Machine, busy, inspect, pick, state
 from reference.measure import clock
 from reference.measure.catalog import (
+    write_eager,
     write_host,
     write_loop,
     write_parts,
@@ -135,6 +136,9 @@ def write_machine(
     engine = fit_engine(points, limits, links)
     files = write_parts(folder, machine, limits, profile, links, engine)
     files += write_host(folder, machine, points)
+    if any(point.op.startswith("sdpa") for point in points):
+        eager = fit_profile(points, machine, limits, statistic, eager=True)
+        files.append(write_eager(folder, machine, limits, eager, statistic))
     if engine is not None:
         files.append(write_loop(folder, machine, model, engine))
         files.append(write_passes(folder, model, points))

@@ -208,17 +208,19 @@ def _accumulated(length: int, device: torch.device) -> Call:
     return lambda: total.backward(retain_graph=True)
 
 
-def _checkpointed(again: bool, device: torch.device) -> Call:
-    """A layer of one operation forward and backward, kept or computed again."""
+def _layer(length: int, again: bool, device: torch.device) -> Call:
+    """A layer of so many operations forward and backward, kept or computed again."""
     x = _x(device)
 
-    def double(x: Tensor) -> Tensor:
-        return x * 2
+    def layer(x: Tensor) -> Tensor:
+        for _ in range(length):
+            x = x * x
+        return x
 
     def call() -> None:
-        out = checkpoint(double, x, use_reentrant=False) if again else double(x)
+        out = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
         assert isinstance(out, Tensor)
-        torch.autograd.grad(out, x, out)
+        torch.autograd.grad(out, x, out.detach())
 
     return call
 
@@ -273,8 +275,11 @@ CALLS: Final[Mapping[str, tuple[Make, int]]] = {
     "copy": (_copied, 1),
     "item": (_item, 1),
     "look": (_where, 1),
-    "layer_kept": (partial(_checkpointed, False), 1),
-    "layer_checkpointed": (partial(_checkpointed, True), 1),
+    **{
+        f"{name}_{n}": (partial(_layer, n, name == "checkpointed"), n)
+        for name in ("kept", "checkpointed")
+        for n in LENGTHS
+    },
     **{f"modules_{n}": (partial(_modules, n), n) for n in LENGTHS},
     **{
         f"nodes_{kind}_{n}": (partial(_nodes, kind, n), n)

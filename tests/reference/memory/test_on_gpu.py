@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -16,6 +18,16 @@ from twin.spec.memory import MemorySpec
 
 pytestmark = pytest.mark.gpu
 MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> Iterator[None]:
+    """cuDNN's attention adds gradients in any order: the trainer's setting takes another kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        yield
+    torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="module")
