@@ -7,11 +7,21 @@ a tool is declared, since ignoring a keyword would accept wrong arguments.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
+
+import regex
 
 from twin.errors import Problem, ScenarioError
+
+MATCH_S: Final = 1.0
+"""Seconds after which a pattern that goes back and forth in a text is given up. OURS."""
+
+
+def _matches(value: str, bound: str) -> bool:
+    """Whether a text has a pattern. Raises TimeoutError."""
+    return regex.search(bound, value, timeout=MATCH_S, concurrent=True) is not None
+
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -33,7 +43,7 @@ _BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool], str]] = {
     "exclusiveMaximum": ("number", lambda value, bound: value < bound, "must be below {}"),
     "minLength": ("string", lambda value, bound: len(value) >= bound, "needs {} characters"),
     "maxLength": ("string", lambda value, bound: len(value) <= bound, "may have {} characters"),
-    "pattern": ("string", lambda value, bound: bool(re.search(bound, value)), "must match {}"),
+    "pattern": ("string", _matches, "must match {}"),
     "minItems": ("array", lambda value, bound: len(value) >= bound, "needs {} items"),
     "maxItems": ("array", lambda value, bound: len(value) <= bound, "may have {} items"),
 }
@@ -72,7 +82,10 @@ def read_arguments(text: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any]
         return {}, [f"the arguments are no JSON: {error}"]
     if not isinstance(arguments, dict):
         return {}, ["the arguments must be a JSON object"]
-    errors = list(errors_of(arguments, schema))
+    try:
+        errors = list(errors_of(arguments, schema))
+    except TimeoutError:
+        errors = [f"a pattern of the schema takes longer than {MATCH_S:g} s on this text"]
     try:
         "".join(value for value in arguments.values() if isinstance(value, str)).encode()
     except UnicodeEncodeError as error:
@@ -114,8 +127,8 @@ def _check_keywords(schema: Mapping[str, Any], path: str) -> None:
         if not isinstance(kind, str) or kind not in _TYPES:
             raise _refused(f"{path}.type", f"`{kind}` is no type")
     try:
-        re.compile(schema.get("pattern", ""))
-    except (re.error, RecursionError, OverflowError) as error:
+        regex.compile(schema.get("pattern", ""))
+    except (regex.error, RecursionError, OverflowError) as error:
         raise _refused(f"{path}.pattern", f"is no regular expression: {error}") from None
 
 
@@ -125,7 +138,8 @@ def _refused(path: str, message: str) -> ScenarioError:
 
 
 def errors_of(value: Any, schema: Any, path: str = "arguments") -> Iterator[str]:
-    """The errors of the value, each with its place; none if it fits."""
+    """The errors of the value, each with its place; none if it fits. Raises TimeoutError where a
+    pattern takes too long."""
     if isinstance(schema, bool):
         if not schema:
             yield f"{path}: nothing may stand here"

@@ -153,10 +153,6 @@ def opened(folder: Path, existing: Existing) -> Iterator[None]:
     anything else, or where another process trains in it.
     """
     _refuse_foreign(folder)
-    if existing == "refuse" and (folder / CONFIG).exists():
-        message = f"`{folder}` holds a run already"
-        fix = "`--resume` goes on with it, `--fresh` deletes it; `--set train.output=...` names "
-        raise UsageError([Problem("TW231", "train.output", message, fix + "another folder")])
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("w")
@@ -169,6 +165,12 @@ def opened(folder: Path, existing: Existing) -> Iterator[None]:
         except BlockingIOError:
             message = f"another process trains in `{folder}`"
             raise UsageError([Problem("TW232", "train.output", message, "wait for it")]) from None
+        if existing == "refuse" and (folder / CONFIG).exists():
+            message = f"`{folder}` holds a run already"
+            fix = (
+                "`--resume` goes on with it, `--fresh` deletes it; `--set train.output=...` names "
+            )
+            raise UsageError([Problem("TW231", "train.output", message, fix + "another folder")])
         if existing == "fresh":
             _clear(folder)
         (folder / CHECKPOINTS).mkdir(exist_ok=True)

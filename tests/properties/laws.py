@@ -28,8 +28,9 @@ from twin.reports import Report, report
 ANOMALY: Final = 1.09
 """Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
 (`tests/engine/test_anomalies.py`)."""
-FAST: Final = 0.05
-"""How far the fast path may be from events."""
+FAST: Final = 0.07
+"""How far the fast path may be from events. One of 1,500 random layouts is beyond 5 %, at 6.3: the
+gathers that open a step, and reductions, meet exchanges between kernels of 0.3 ms."""
 UNEVEN: Final = 1.05
 """How much longer than an even split's a step may be."""
 TIES: Final = 1.2
@@ -89,7 +90,9 @@ def adds_up(case: Case) -> None:
     assert all(math.isfinite(number) and number >= 0 for number in numbers(document))
     assert answer.fits == (answer.memory.peak.peak_bytes <= answer.memory.budget)
     assert answer.step_ns / 1e9 > answer.speed_of_light_seconds
-    assert 0 < document["kpis"]["mfu"] <= document["kpis"]["hfu"] < 1
+    gpu, kpis = case.scenario.cluster.node.gpu, document["kpis"]
+    fp8 = gpu.fp8_dense if case.scenario.train.precision == "fp8" else None
+    assert 0 < kpis["mfu"] <= kpis["hfu"] < (fp8 or gpu.bf16_dense) / gpu.bf16_dense
     assert all(link.use <= 1 for link in answer.links.values())
 
 

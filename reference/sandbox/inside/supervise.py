@@ -285,8 +285,13 @@ def _close_above(last: int, spare: int) -> None:
 
 
 def _give_up(job: dict[str, Any]) -> None:
-    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("1000")  # a full cgroup, or machine, ends the program before any other
+    # A full cgroup, or machine, ends the program before any other. The file is root's where the
+    # supervisor cannot be traced: then the kernel chooses.
+    with (
+        contextlib.suppress(PermissionError),
+        open("/proc/self/oom_score_adj", "w", encoding="ascii") as file,
+    ):
+        file.write("1000")
     limits, owner, protect = job["limits"], job["owner"], job["protect"]
     os.setsid()
     os.umask(0o022)

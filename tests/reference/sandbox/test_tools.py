@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from typing import Any
 
 import jsonschema
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from reference.dialog import Call, numbered
 from reference.sandbox.job import RunLimits
-from reference.sandbox.schema import check_schema, errors_of
+from reference.sandbox.schema import check_schema, errors_of, read_arguments
 from reference.sandbox.tools import CallRate, TokenBucket, Tool, Tools, python_tool
 from twin.errors import ScenarioError
 
@@ -168,6 +170,16 @@ for _ in range(3000):
 def test_a_schema_that_is_not_understood_is_refused(schema: Any) -> None:
     with pytest.raises(ScenarioError, match="TW545"):
         check_schema(schema, "tools.x.parameters")
+
+
+def test_a_pattern_that_goes_back_and_forth_is_given_up() -> None:
+    """Each further letter would take longer by half."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a|aa)+$"}}}
+    check_schema(schema, "schema")
+    begin = time.process_time()
+    _, errors = read_arguments(json.dumps({"a": 60 * "a" + "b"}), schema)
+    assert errors == ["a pattern of the schema takes longer than 1 s on this text"]
+    assert time.process_time() - begin < 5
 
 
 def test_python_runs_in_the_sandbox() -> None:

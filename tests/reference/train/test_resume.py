@@ -180,3 +180,11 @@ def test_a_run_killed_three_times_has_the_curve_of_one_that_was_not(
 def test_a_run_killed_often_has_the_curve_of_one_that_was_not(config: Path, load: Load) -> None:
     kills = int(os.environ.get("TWIN_KILLS", "20"))
     assert_kills_change_nothing(config, load, kills=kills, steps=8 * kills)
+
+
+def test_of_two_writers_of_one_output_one_trains(config: Path, load: Load) -> None:
+    both = [in_a_child([str(config)]) for _ in range(2)]
+    codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in both)
+    assert codes == [0, 2], "the other is refused: TW232, or TW231 where the first is done already"
+    whole = train(load("train.output=null"))
+    assert losses(config.parent / "out") == [(one.step, one.loss.hex()) for one in whole.steps]
