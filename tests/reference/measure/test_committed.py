@@ -10,6 +10,7 @@ import pytest
 
 import twin
 from reference.machine import Machine
+from reference.measure.catalog import EAGER
 from reference.measure.clock import Statistic
 from reference.measure.limits import device_limits
 from reference.measure.points import read_points
@@ -27,12 +28,17 @@ def machine_of(folder: Path) -> Machine:
         return Machine(**json.loads(next(lines))["machine"])
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
-def test_a_profile_is_what_its_points_say(folder: Path) -> None:
+EAGER_TOO = [f for f in FOLDERS if (f / "catalog/calibrations" / f"{f.name}{EAGER}.yaml").exists()]
+PROFILES = [(folder, False) for folder in FOLDERS] + [(folder, True) for folder in EAGER_TOO]
+
+
+@pytest.mark.parametrize(("folder", "eager"), PROFILES, ids=str)
+def test_a_profile_is_what_its_points_say(folder: Path, eager: bool) -> None:
     points, machine = read_points(folder), machine_of(folder)
     statistic: Statistic = "median" if machine.kind == "cuda" else "least"
-    found = fit_profile(points, machine, device_limits(points, machine, statistic), statistic)
-    text = load_part("calibrations", folder.name, [folder]).spec
+    limits = device_limits(points, machine, statistic)
+    found = fit_profile(points, machine, limits, statistic, eager=eager)
+    text = load_part("calibrations", folder.name + (EAGER if eager else ""), [folder]).spec
     for key, number in found.numbers.items():
         value: object = text
         for name in key:
