@@ -5,7 +5,8 @@ from threading import Event
 
 import pytest
 
-from twin.ui.background import KEPT, Jobs, Stopped
+from tests.ui.calls import counted, endless
+from twin.ui.background import KEPT, Jobs, Stopped, Worker
 
 PATIENCE = 10
 
@@ -79,6 +80,24 @@ def test_work_that_is_stopped_is_so_for_all_until_it_is_begun_again():
     stopped.again()
     assert jobs.ask("a", lambda _: "done").within(PATIENCE) == "done"
     assert isinstance(pending.within(0), Stopped), "what the old work says comes too late"
+
+
+def test_work_that_is_stopped_while_its_process_starts_is_not_begun(monkeypatch):
+    jobs, starting, gate, start = Jobs("test"), Event(), Event(), Worker._started
+
+    def started(worker):
+        starting.set()
+        gate.wait(PATIENCE)
+        return start(worker)
+
+    monkeypatch.setattr(Worker, "_started", started)
+    pending = jobs.ask("a", lambda note: jobs.process.perform(endless, (1,), note))
+    assert starting.wait(PATIENCE)
+    pending.stop()
+    gate.set()
+    following = jobs.ask("b", lambda note: jobs.process.perform(counted, (1,), note))
+    assert following.within(PATIENCE), "the process is free"
+    jobs.process.end()
 
 
 def test_work_that_fails_does_not_end_the_thread():

@@ -84,7 +84,7 @@ def test_a_stopped_simulation_frees_its_cores_and_the_estimate_stands_on_every_p
 
 
 @pytest.mark.usefixtures("endless")
-def test_a_stopped_plan_without_an_estimate_still_says_whether_it_fits(opened):
+def test_a_stopped_plan_without_an_estimate_says_whether_it_fits_and_is_not_for_others(opened):
     app = waiting(opened(UPDATE, page="result"))
     group = simulating()
     app = checked(button(app, "Stop").click().run())
@@ -92,3 +92,4 @@ def test_a_stopped_plan_without_an_estimate_still_says_whether_it_fits(opened):
     assert "Fits with" in words(app)
     assert "stopped at 50 %" in words(app)
     assert ends(group)
+    assert "stopped" not in words(opened(UPDATE, page="result"))

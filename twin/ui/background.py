@@ -102,6 +102,10 @@ class Pending(Generic[ResultT]):
         return self.future.result() if done else None
 
 
+class StoppedError(Exception):
+    """Nobody wants the work any more."""
+
+
 class WorkerDiedError(Exception):
     """The process ended before it had answered; the message says how."""
 
@@ -121,6 +125,7 @@ class Worker:
         Raises `WorkerDiedError` where the process ends, as when memory runs out.
         """
         process = self._started()
+        note(0.0)  # raises where the work was stopped before there was a process to end
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -207,8 +212,14 @@ class Jobs:
             pending.future.set_running_or_notify_cancel()
             pending.progress.begun = monotonic()
             self.now = pending
+
+        def note(share: float) -> None:
+            if pending.future.done():
+                raise StoppedError
+            pending.progress.note(share)
+
         try:
-            end = partial(pending.future.set_result, work(pending.progress.note))
+            end = partial(pending.future.set_result, work(note))
         except BaseException as error:  # noqa: BLE001  the thread must live on; the page says it
             end = partial(pending.future.set_exception, error)
         with self.lock:

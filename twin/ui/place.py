@@ -264,7 +264,11 @@ def replied(asked: Question) -> Reply:
     """The reply that this run of the page shows, wherever it asks."""
     known = session.replies()
     if asked not in known:
-        known[asked] = reply(asked)
+        found = reply(asked)
+        if found.stopped is not None and not session.has_stopped(found.stopped):
+            found.stopped.again()
+            found = reply(asked)
+        known[asked] = found
     return known[asked]
 
 
@@ -365,10 +369,10 @@ def say_estimate(shown: OpenPlan) -> None:
 
 
 def say_stopped(words: str, stopped: Sequence[Stopped], again: str = "Simulate again") -> None:
-    """That a visitor stopped some work, and a button to begin all of it again; the share is that
-    of the first."""
+    """That the visitor stopped some work, how far it was, and a button to begin it again."""
+    most = max(stopped, key=lambda one: one.share)
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.info(f"Stopped at {stopped[0].percent}. {words}", icon=":material/stop_circle:")
+        st.info(f"Stopped at {most.percent}. {words}", icon=":material/stop_circle:")
         again_button(again, words, stopped)
 
 
@@ -435,6 +439,9 @@ def ready(
         waiting(words, pending)
         return None
     if isinstance(found, Stopped):
+        if not session.has_stopped(found):
+            found.again()
+            st.rerun()
         say_stopped("", [found])
         return None
     if isinstance(found, Failure):
@@ -458,6 +465,6 @@ def stop_button(name: str, pending: Sequence[Pending[Any]]) -> None:
 
     def stop() -> None:
         for one in pending:
-            one.stop()
+            session.stop(one)
 
     st.button("Stop", icon=":material/stop:", key=f"stop {name}", type="tertiary", on_click=stop)

@@ -13,7 +13,7 @@ import streamlit as st
 
 from twin.evidence.live.follower import Follower, follow
 from twin.ui.answers import Question, Reply
-from twin.ui.background import Pending
+from twin.ui.background import Pending, Stopped
 from twin.ui.links import LONGEST, BrokenLinkError, Query, decode, encode, last, left_out
 from twin.ui.scenarios import ScenarioFiles, command_line, scenario_files
 from twin.ui.workspace import Draft, History, Workspace
@@ -25,6 +25,7 @@ _VALIDATED: Final = "validated again"
 _BROKEN: Final = "broken link"
 _KNOWN: Final = "known scenarios"
 _AWAITED: Final = "awaited"
+_STOPPED: Final = "stopped"
 _REPLIES: Final = "replies"
 _SECTIONS: Final = "sections"
 _WANTED: Final = "wanted section"
@@ -105,6 +106,17 @@ def replies() -> dict[Question, Reply]:
     """The replies that this run of the page has shown: one per question, so that a simulation that
     ends meanwhile does not give a plan two answers on one screen."""
     return st.session_state[_REPLIES]
+
+
+def stop(pending: Pending[Any]) -> None:
+    """Stop some work, as this visitor wishes."""
+    pending.stop()
+    st.session_state.setdefault(_STOPPED, []).append(pending.within(0))
+
+
+def has_stopped(found: Stopped) -> bool:
+    """Whether this visitor stopped some work; others may want it done."""
+    return any(one is found for one in st.session_state.get(_STOPPED, ()))
 
 
 def workspace() -> Workspace:

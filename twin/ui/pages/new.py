@@ -123,7 +123,7 @@ def _watch(pending: Pending[Decision | Failure], seconds: float) -> None:
     share = max(progress.share, progress.seconds / seconds)
     st.progress(min(0.99, share), f"Searching and simulating layouts: {words}.")
     if st.button("Stop", icon=":material/stop:"):
-        pending.stop()
+        session.stop(pending)
         st.rerun()
     small(_KEPT)
 
