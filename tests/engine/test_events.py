@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.engine.programs import by_hand, segment, with_exchange
-from twin.engine.events import DeadlockError, play
-from twin.engine.graph import unroll
+from twin.engine.events import play
+from twin.engine.played import DeadlockError
 from twin.engine.program import StageMessage
 from twin.engine.simulate import simulate
+from twin.engine.unroll import unroll
 from twin.schedules.base import Action, Obstacle, Schedule
 from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
@@ -82,8 +84,8 @@ def test_a_message_and_an_exchange_on_one_nic_share_it() -> None:
     )
     graph = unroll(program, 2)
     played = play(graph, program)
-    sends = [i for i, name in enumerate(graph.name) if name == "send_forward"]
-    exchanges = [i for i, name in enumerate(graph.name) if name == "dispatch"]
+    sends = np.nonzero(graph.named("send_forward"))[0]
+    exchanges = np.nonzero(graph.named("dispatch"))[0]
     assert (played.start[exchanges[0]], played.end[exchanges[0]]) == (5, 105)
     assert (played.start[sends[0]], played.start[exchanges[1]]) == (110, 115)
     assert (played.end[sends[0]], played.end[exchanges[1]]) == (305, 313)

@@ -12,8 +12,8 @@ from tests.engine.programs import by_hand, with_exchange
 from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.engine.events import play
-from twin.engine.graph import unroll
 from twin.engine.program import Program, StageMessage
+from twin.engine.unroll import unroll
 from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules.base import Schedule
@@ -106,10 +106,12 @@ def test_every_byte_sent_is_received(scenario: Scenario, ranks: Literal["folded"
     made = lower(plan(scenario), ranks)
     graph = unroll(made, made.microbatches)
     crossings = {"send_forward": 0, "send_backward": 0}
-    for op, flows in enumerate(graph.flows):
-        role, name = made.roles[graph.role[op]], graph.name[op]
-        for size, links, _ in flows:
-            own, peer = made.wiring.ports[graph.role[op]], made.wiring.ports[graph.role[op]]
+    paths = [*graph.bundles.paths]
+    for op, bundle in enumerate(graph.bundle.tolist()):
+        index, name = int(graph.role[op]), graph.names[graph.name[op]]
+        role = made.roles[index]
+        for size, path in graph.bundles.flows[bundle] if bundle >= 0 else ():
+            own, peer, links = made.wiring.ports[index], made.wiring.ports[index], paths[path][0]
             if name in crossings:
                 crossings[name] += 1
                 step = 1 if name == "send_forward" else -1

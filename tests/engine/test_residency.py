@@ -8,9 +8,11 @@ from itertools import accumulate
 import pytest
 
 import twin
-from twin.engine.events import Played, play
-from twin.engine.graph import Graph, unroll
+from twin.engine.events import play
+from twin.engine.graph import Graph
+from twin.engine.played import Played
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST
+from twin.engine.unroll import unroll
 from twin.planning.footprint import Footprint, footprints
 from twin.planning.walk import walk
 
@@ -58,10 +60,12 @@ def most_held(graph: Graph, played: Played, needs: dict[int, Footprint]) -> dict
     """Most bytes at once, by role: from the start of a forward, or of the copy back, to the end of
     the copy out, or of the backward; then what the weights' half waits with, to its end."""
     spans: dict[tuple[int, int, int], dict[str, tuple[int, int]]] = defaultdict(dict)
-    for op, (role, microbatch) in enumerate(zip(graph.role, graph.microbatch, strict=True)):
+    for op, (role, microbatch) in enumerate(
+        zip(graph.role.tolist(), graph.microbatch.tolist(), strict=True)
+    ):
         if microbatch < 0 or (kind := _kind(graph, op)) is None:
             continue
-        own = spans[role, graph.chunk[op], microbatch]
+        own = spans[role, int(graph.chunk[op]), microbatch]
         start = own[kind][0] if kind in own else played.start[op]
         own[kind] = start, played.end[op]
     changes: dict[int, list[tuple[int, float]]] = defaultdict(list)
@@ -86,7 +90,7 @@ def most_held(graph: Graph, played: Played, needs: dict[int, Footprint]) -> dict
 
 
 def _kind(graph: Graph, op: int) -> str | None:
-    match graph.stream[op], graph.name[op]:
+    match graph.stream[op], graph.names[graph.name[op]]:
         case (stream, _) if stream == TO_HOST:
             return "out"
         case (stream, _) if stream == FROM_HOST:

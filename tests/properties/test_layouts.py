@@ -9,8 +9,8 @@ from tests.properties.layouts import Layout, layouts, spoiled
 from twin.engine import lower, simulate
 from twin.engine.breakdown import beginnings
 from twin.engine.events import play
-from twin.engine.graph import unroll
 from twin.engine.steady import LARGEST_ERROR_NS
+from twin.engine.unroll import unroll
 from twin.errors import Problem, ScenarioError
 from twin.planning import plan
 from twin.planning.footprint import footprints
@@ -65,7 +65,7 @@ def test_what_is_extrapolated_is_what_playing_it_all_gives(layout: Layout) -> No
     graph = unroll(program, program.microbatches)
     whole = play(graph, program)
     begins = beginnings(graph, whole, program)
-    longest = max(end - begins[role] for role, end in zip(graph.role, whole.end, strict=True))
+    longest = (whole.end - begins[graph.role]).max()
     largest_error = LARGEST_ERROR_NS if whole.shared else 0
     assert abs(short.step_ns - longest) <= largest_error
 

@@ -11,15 +11,16 @@ the sender's bubble."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from itertools import islice
-from operator import itemgetter
-from typing import Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from twin.engine.events import Played
-from twin.engine.graph import Graph
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.engine.graph import NONE, Graph
 from twin.engine.host import COLLECTED, ISSUE
+from twin.engine.played import Played, Times
 from twin.engine.program import (
     COMPUTE,
     CONTEXT,
@@ -31,34 +32,12 @@ from twin.engine.program import (
     IMBALANCE,
     SEND_BACKWARD,
     SEND_FORWARD,
+    STREAMS,
     TENSOR,
     TO_HOST,
     Program,
 )
 from twin.engine.trace import CAUSES
-
-
-def critical_path(graph: Graph, played: Played, begins: Sequence[int]) -> list[int]:
-    """Operations in the order of time; those that take no time included. `begins` says when the
-    step of each role does: what is before that of the role that takes longest, is the last step's.
-    """
-    path: list[int] = []
-    lengths = [end - begins[role] for role, end in zip(graph.role, played.end, strict=True)]
-    op = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
-    begin = begins[graph.role[op]] if lengths else 0
-    while op >= 0 and played.start[op] >= begin:
-        path.append(op)
-        op = played.released_by[_last_to_come(graph, played, op)]
-    return path[::-1]
-
-
-def _last_to_come(graph: Graph, played: Played, op: int) -> int:
-    """The operation itself, or the member of its collective for which it waited."""
-    if played.start[op] == played.ready[op]:
-        return op
-    members = graph.rendezvous.get(op, [op])
-    return max(members, key=played.ready.__getitem__)
-
 
 EXPOSED: Final[dict[int, str]] = {
     TENSOR: "exposed_tensor",
@@ -81,129 +60,165 @@ BY_NAME: Final = {
 }
 """The cause of a compute step by its name; of others it is `compute`."""
 
-Piece = tuple[int, int, str]
-"""Start, end (ns) and category of a stretch of a role's compute stream."""
+Piece: TypeAlias = tuple[int, int, str]
+"""Start, end (ns) and cause of a stretch of a role's compute stream."""
+
+_CODE: Final = {cause: code for code, cause in enumerate(CAUSES)}
+_BUBBLE: Final = _CODE["bubble"]
+_EXPOSED: Final = np.array(
+    [_CODE[EXPOSED[stream]] if stream in EXPOSED else _BUBBLE for stream in range(len(STREAMS))]
+)
+_SENDS: Final = (SEND_FORWARD, SEND_BACKWARD)
+_CLOSING: Final = (DATA, TO_HOST, FROM_HOST, HOST)
+"""Streams that a role may wait for after its last kernel."""
 
 
-def pieces(graph: Graph, played: Played, role: int, until: int) -> list[Piece]:
-    """The stretches of a role's compute stream from 0 to `until`, in order, without gaps."""
-    result: list[Piece] = []
-    now = since = 0
-    kernels = "compute"
-    operations = role_operations(graph, role)
-    stream, name, start, end = graph.stream, graph.name, played.start, played.end
-    for op in operations:
-        if stream[op] != COMPUTE:
-            continue
-        kind = BY_NAME.get(name[op], "compute")
-        if start[op] > now or kind != kernels:
-            if now > since:
-                result.append((since, now, kernels))
-            if start[op] > now:
-                result += _gap(graph, played, op, now, start[op])
-            since, kernels = start[op], kind
-        now = end[op]
-        full = start[op] + graph.duration[op]
-        if now > full:
-            if full > since:
-                result.append((since, full, kernels))
-            result.append((full, now, "contention"))
-            since = now
-    if now > since:
-        result.append((since, now, kernels))
-    if until > now:
-        streams = (DATA, TO_HOST, FROM_HOST, HOST)
-        late = [op for op in operations if end[op] > now and stream[op] in streams]
-        result += _tail(graph, played, late, (now, until))
-    return result
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """Stretches of the compute streams of all roles: role, start, end (ns), index into `CAUSES`."""
+
+    role: NDArray[np.int64]
+    start: Times
+    end: Times
+    cause: NDArray[np.int64]
+
+    @staticmethod
+    def joined(parts: Iterable[tuple[NDArray[np.integer], ...]]) -> Stretches:
+        """From parts of these four columns."""
+        return Stretches(
+            *(np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
+        )
+
+    def sums(self, start: Times, end: Times) -> list[dict[str, int]]:
+        """Nanoseconds per cause between two times of each role."""
+        spent = np.minimum(self.end, end[self.role]) - np.maximum(self.start, start[self.role])
+        places, count = self.role * len(CAUSES) + self.cause, len(start) * len(CAUSES)
+        # Sums of whole numbers below 2^53 are exact.
+        total = np.bincount(places, np.maximum(spent, 0), minlength=count).astype(np.int64)
+        rows = total.reshape(-1, len(CAUSES)).tolist()
+        return [dict(zip(CAUSES, row, strict=True)) for row in rows]
 
 
-def sums(stretches: list[Piece], start: int, end: int) -> dict[str, int]:
-    """Nanoseconds per category between two times."""
-    total: dict[str, int] = dict.fromkeys(CAUSES, 0)
-    begin = max(0, bisect_right(stretches, start, key=itemgetter(0)) - 1)
-    for first, last, category in islice(stretches, begin, None):
-        if first >= end:
-            break
-        if last > start:
-            total[category] += min(last, end) - max(first, start)
+def sums(pieces: Sequence[Piece], start: int, end: int) -> dict[str, int]:
+    """Nanoseconds per cause between two times, of one role."""
+    rows = np.array([(0, *piece[:2], _CODE[piece[2]]) for piece in pieces], np.int64).reshape(-1, 4)
+    (total,) = Stretches(*rows.T).sums(np.array([start]), np.array([end]))
     return total
 
 
-def steady_span(graph: Graph, played: Played, role: int) -> tuple[int, int]:
-    """When a role's first backward starts and its last forward ends; both at the end where forwards
-    are over before the first backward."""
-    first, last = None, 0
-    start, end, name = played.start, played.end, graph.name
-    for op in role_operations(graph, role):
-        if graph.microbatch[op] < 0 or graph.stream[op] != COMPUTE:
-            continue
-        if name[op] == "forward":
-            last = end[op]
-        elif first is None and name[op] != "empty":
-            first = start[op]
-    first = max(end) if first is None else first
-    return first, max(first, last)
+def stretches(graph: Graph, played: Played, until: Times) -> Stretches:
+    """The compute stream of each role from 0 to its `until`, without gaps."""
+    kernels = np.nonzero(graph.stream == COMPUTE)[0]
+    role, start, end = graph.role[kernels], played.start[kernels], played.end[kernels]
+    full = np.minimum(end, start + graph.duration[kernels])
+    by_name = np.array([_CODE[BY_NAME.get(name, "compute")] for name in graph.names])
+    contention = np.full(len(kernels), _CODE["contention"])
+    before = np.zeros_like(end)
+    before[1:] = np.where(role[1:] == role[:-1], end[:-1], 0)
+    waited = start > before
+    gaps = role[waited], before[waited], start[waited], kernels[waited]
+    last = np.zeros(len(until), np.int64)
+    last[role] = end  # the last of each stays
+    return Stretches.joined(
+        [
+            (role, start, full, by_name[graph.name[kernels]]),
+            (role, full, end, contention),
+            *_gaps(graph, played, *gaps),
+            _tails(graph, played, last, until),
+        ]
+    )
 
 
-def beginnings(graph: Graph, played: Played, program: Program) -> list[int]:
-    """When the step of each role begins: together, or where the schedule is staggered as its first
-    message arrives, less what opens the step beside that."""
-    if not program.schedule.staggered:
-        return [0] * len(program.roles)
-    found: list[int] = []
-    for role, positions in enumerate(graph.positions):
-        opening = range(role_operations(graph, role).start, positions[0])
-        opened = max((played.end[op] for op in opening), default=0)
-        found.append(max(0, played.start[positions[0]] - opened))
+def _gaps(
+    graph: Graph, played: Played, role: NDArray[np.int32], start: Times, end: Times, op: Times
+) -> list[tuple[NDArray[np.integer], ...]]:
+    """Name the times between two kernels, latest first, by walking back from what released the
+    second: all of them at once, one cause further back each round."""
+    found: list[tuple[NDArray[np.integer], ...]] = []
+
+    def add(these: NDArray[np.bool_], begin: Times, until: Times, cause: NDArray[np.int64]) -> None:
+        found.append((role[these], begin[these], until[these], cause[these]))
+
+    until, cause = end, played.released_by[op]
+    while len(cause):
+        stream, bubble = graph.stream[cause], np.full(len(cause), _BUBBLE)
+        ready = played.ready[cause]
+        ours = (cause == NONE) | (stream == COMPUTE)
+        sent = np.isin(stream, _SENDS)
+        begin = np.maximum(start, np.where(sent, ready, played.start[cause]))
+        begin[ours] = until[ours]
+        add(until > begin, begin, until, _EXPOSED[stream])
+        waits = ~ours & ~sent & (begin > np.maximum(start, ready))
+        since = np.where(waits, np.maximum(start, ready), begin)
+        add(waits, since, begin, bubble)
+        ends = ours | (graph.role[cause] != role)
+        add(ends & (since > start), start, since, bubble)
+        on = ~ends & (since > start)
+        role, start, until, cause = role[on], start[on], since[on], played.released_by[cause[on]]
     return found
 
 
-def role_operations(graph: Graph, role: int) -> range:
-    """A role's operations lie together in the graph."""
-    return range(bisect_left(graph.role, role), bisect_right(graph.role, role))
-
-
-def _gap(graph: Graph, played: Played, op: int, start: int, end: int) -> list[Piece]:
-    """Name the time between two kernels, latest first, by walking back from what released the
-    second."""
-    found: list[Piece] = []
-    role = graph.role[op]
-    cause, until = played.released_by[op], end
-    while until > start:
-        if cause < 0 or graph.stream[cause] == COMPUTE:
-            found.append((start, until, "bubble"))
-            break
-        sent = graph.stream[cause] in (SEND_FORWARD, SEND_BACKWARD)
-        begin = max(start, played.ready[cause] if sent else played.start[cause])
-        if until > begin:
-            found.append((begin, until, EXPOSED[graph.stream[cause]]))
-        if begin > start and not sent and begin > played.ready[cause]:
-            waited = max(start, played.ready[cause])
-            found.append((waited, begin, "bubble"))
-            begin = waited
-        until = begin
-        if graph.role[cause] != role:
-            if until > start:
-                found.append((start, until, "bubble"))
-            break
-        cause = played.released_by[cause]
-    return found[::-1]
-
-
-def _tail(graph: Graph, played: Played, late: list[int], span: tuple[int, int]) -> list[Piece]:
-    """Name the time after a role's last kernel: its own transfers, and else waiting for the
+def _tails(
+    graph: Graph, played: Played, last: Times, until: Times
+) -> tuple[NDArray[np.integer], ...]:
+    """Name the time after each role's last kernel: its own transfers, and else waiting for the
     others."""
-    found: list[Piece] = []
-    now, until = span
-    for op in sorted(late, key=lambda op: played.start[op]):
-        begin = max(now, played.start[op])
-        if played.end[op] <= begin:
-            continue
-        if begin > now:
-            found.append((now, begin, "bubble"))
-        found.append((begin, played.end[op], EXPOSED[graph.stream[op]]))
-        now = played.end[op]
-    if until > now:
-        found.append((now, until, "bubble"))
+    late = np.nonzero(np.isin(graph.stream, _CLOSING) & (played.end > last[graph.role]))[0]
+    late = late[np.lexsort((played.start[late], graph.role[late]))]
+    now, ends, found = last.tolist(), until.tolist(), list[tuple[int, int, int, int]]()
+    columns = graph.role[late], played.start[late], played.end[late], _EXPOSED[graph.stream[late]]
+    for role, start, end, cause in zip(*(column.tolist() for column in columns), strict=True):
+        begin = max(now[role], start)
+        if end > begin and now[role] < ends[role]:
+            found += [(role, now[role], begin, _BUBBLE), (role, begin, end, cause)]
+            now[role] = end
+    found += [(role, since, ends[role], _BUBBLE) for role, since in enumerate(now)]
+    return tuple(np.array(found, np.int64).reshape(-1, 4).T)
+
+
+def critical_path(graph: Graph, played: Played, begins: Times) -> list[int]:
+    """Operations in the order of time; those that take no time included. `begins` says when the
+    step of each role does: what is before that of the role that takes longest, is the last step's.
+    """
+    path: list[int] = []
+    if not len(graph):
+        return path
+    op = int(np.argmax(played.end - begins[graph.role]))
+    begin = int(begins[graph.role[op]])
+    while op >= 0 and played.start[op] >= begin:
+        path.append(op)
+        op = int(played.released_by[_last_to_come(graph, played, op)])
+    return path[::-1]
+
+
+def _last_to_come(graph: Graph, played: Played, op: int) -> int:
+    """The operation itself, or the member of its collective for which it waited."""
+    if played.start[op] == played.ready[op] or graph.group[op] == NONE:
+        return op
+    members = graph.members.row(int(graph.group[op]))
+    return members[int(np.argmax(played.ready[members]))]
+
+
+def steady_spans(graph: Graph, played: Played) -> tuple[Times, Times]:
+    """When the first backward of each role starts and its last forward ends; both at the end where
+    forwards are over before the first backward."""
+    roles = len(graph.marks)
+    passes = (graph.stream == COMPUTE) & (graph.microbatch >= 0)
+    forward = graph.named("forward")
+    first, last = np.full(roles, played.end.max(initial=0)), np.zeros(roles, np.int64)
+    backwards = np.nonzero(passes & ~forward & ~graph.named("empty"))[0][::-1]
+    first[graph.role[backwards]] = played.start[backwards]  # the first of each stays
+    forwards = np.nonzero(passes & forward)[0]
+    last[graph.role[forwards]] = played.end[forwards]
+    return first, np.maximum(first, last)
+
+
+def beginnings(graph: Graph, played: Played, program: Program) -> Times:
+    """When the step of each role begins: together, or where the schedule is staggered as its first
+    message arrives, less what opens the step beside that."""
+    found = np.zeros(len(program.roles), np.int64)
+    if program.schedule.staggered:
+        for role, marks in enumerate(graph.marks):
+            opening = played.end[graph.of_role(role).start : marks[0]]
+            found[role] = max(0, played.start[marks[0]] - opening.max(initial=0))
     return found

@@ -17,11 +17,12 @@ from twin.collectives.base import Choice, Traffic
 from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread
 from twin.collectives.traffic import chosen, serial, traffic
-from twin.engine.events import Played, play
-from twin.engine.graph import template_graph
 from twin.engine.link_map import Rates, wire
+from twin.engine.played import Played
+from twin.engine.player import play
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
+from twin.engine.unroll import template_graph
 from twin.hardware.host_costs import HostCosts, Part
 from twin.hardware.roofline import Price, Prices, prices, with_scaling, without_launches
 from twin.network.links import capacity
@@ -38,12 +39,12 @@ from twin.spec.cluster import ClusterSpec
 def played_alone(template: Template, program: Program) -> list[tuple[int, int]]:
     """Nanoseconds after its start at which every step starts and ends."""
     played = _play(template, program)
-    return [*zip(played.start, played.end, strict=True)]
+    return [*zip(played.start.tolist(), played.end.tolist(), strict=True)]
 
 
 def length_alone(template: Template, program: Program) -> int:
     """Nanoseconds until its last step has ended."""
-    return max(_play(template, program).end, default=0)
+    return int(_play(template, program).end.max(initial=0))
 
 
 def _play(template: Template, program: Program) -> Played:

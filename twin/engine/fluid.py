@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, TypeAlias
+from typing import Final
 
 from twin.engine.clock import Clock
+from twin.engine.link_map import Path
 
 ROUNDING: Final = 1e-9
 """Nanoseconds by which a float quotient may exceed the whole number that it stands for."""
-
-Path: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
-"""Links, and how many times a flow's bytes count on each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +165,7 @@ def fair_rates(paths: Sequence[Path], capacity: Sequence[float]) -> list[float]:
     left = {link: capacity[link] for link in users}
     rates = [-1.0] * len(paths)
     while users:
-        share, link = min((left[k] / sum(crossing.values()), k) for k, crossing in users.items())
+        share, link = min((left[k] / _total(crossing), k) for k, crossing in users.items())
         for flow in [*users[link]]:
             rates[flow] = share
             for other in paths[flow][0]:
@@ -175,3 +173,11 @@ def fair_rates(paths: Sequence[Path], capacity: Sequence[float]) -> list[float]:
                 if not users[other]:
                     del users[other]
     return rates
+
+
+def _total(crossing: dict[int, float]) -> float:
+    """The sum of weights, one after the other: since Python 3.12 `sum` corrects its rounding."""
+    total = 0.0
+    for weight in crossing.values():
+        total += weight
+    return total

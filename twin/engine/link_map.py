@@ -30,8 +30,8 @@ Route: TypeAlias = tuple[tuple[int, float], ...]
 """Links that bytes cross, each with how many times they count there."""
 Flow: TypeAlias = tuple[float, Route]
 """Bytes and their route."""
-Sent: TypeAlias = tuple[float, tuple[int, ...], tuple[float, ...]]
-"""Bytes, the links that they cross, and how many times they count there."""
+Path: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
+"""Links, and how many times a flow's bytes count on each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +275,3 @@ def _company(seats: Seats, role: int, size: int) -> Company:
 
 def _count(company: Company, role: int) -> int:
     return dict(company)[role]
-
-
-def sent(flows: Sequence[Flow]) -> tuple[Sent, ...]:
-    """Flows with their links and weights apart."""
-    return tuple(
-        (size, tuple(link for link, _ in route), tuple(weight for _, weight in route))
-        for size, route in flows
-    )

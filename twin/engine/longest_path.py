@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 
 from twin.collectives.base import Traffic
 from twin.engine.contention import Contentions
-from twin.engine.events import DeadlockError, Played
-from twin.engine.graph import Graph
 from twin.engine.pass_dependencies import (
     NOWHERE,
     Lane,
@@ -44,6 +42,7 @@ from twin.engine.pass_dependencies import (
 )
 from twin.engine.path_contention import Crowded
 from twin.engine.path_stage import Copies, Load, Reductions, Stage, close
+from twin.engine.played import DeadlockError, Played
 from twin.engine.program import COMPUTE, SEND_FORWARD, Program, Step
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.template_timing import (
@@ -87,7 +86,7 @@ def longest_path(program: Program, *, extrapolate: bool = True) -> Trace:
     while microbatches is not None:
         walk = _Walk(program, microbatches, known)
         walk.run()
-        period = prove(walk.graph, walk.played, alone, microbatches)
+        period = prove(walk.marks, walk.played, alone, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
             return walk.trace(period)
@@ -270,19 +269,16 @@ class _Walk:
     @property
     def played(self) -> Played:
         """The times that the proof of the steady state compares, as if of operations."""
-        times = [time for stage in self.stages for time in stage.left]
-        return Played(times, times, times, [], len(times), shared=False)
+        times = np.array([time for stage in self.stages for time in stage.left], np.int64)
+        return Played(times, times, times, times, len(times), shared=False)
 
     @property
-    def graph(self) -> Graph:
+    def marks(self) -> list[NDArray[np.int64]]:
         """Where the times of each action begin."""
-        bases = np.cumsum([0, *(len(stage.left) for stage in self.stages)]).tolist()
-        return Graph(
-            positions=[
-                [base + mark for mark in stage.marks]
-                for base, stage in zip(bases, self.stages, strict=False)
-            ]
-        )
+        bases = np.cumsum([0, *(len(stage.left) for stage in self.stages)])
+        return [
+            base + np.array(stage.marks) for base, stage in zip(bases, self.stages, strict=False)
+        ]
 
     def trace(self, period: Period | None) -> Trace:
         """The step's trace, with the periods that were not walked."""

@@ -17,10 +17,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from twin.engine.events import DeadlockError, play
-from twin.engine.graph import Graph
-from twin.engine.link_map import Flow, Wiring, sent
+from twin.engine.events import play
+from twin.engine.graph import SmallGraph
+from twin.engine.link_map import Flow, Wiring
 from twin.engine.pass_dependencies import NOWHERE, Copy, Key, Passes, Turn
+from twin.engine.played import DeadlockError
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -239,7 +240,7 @@ def _walk(closings: Sequence[_Closing]) -> None:
 
 def _play(program: Program, closings: Sequence[_Closing]) -> None:
     """Run all steps as events have them."""
-    graph = Graph()
+    graph = SmallGraph(program.wiring)
     places: list[list[int]] = []
     members: dict[Meeting, list[int]] = {}
     for closing in closings:
@@ -247,42 +248,18 @@ def _play(program: Program, closings: Sequence[_Closing]) -> None:
         last: dict[int, int] = {}
         role = closing.stage.role
         for place, (step, meeting) in enumerate(zip(closing.steps, closing.meetings, strict=True)):
-            gate = _append(graph, Step("opens", HOST, closing.opens(place), ()), role, ())
+            gate = graph.add(Step("opens", HOST, closing.opens(place), ()), role, ())
             before = {gate, *(own[i] for i in step.after), last.get(step.stream, gate)}
-            flows = (
-                program.wiring.flows(step.traffic, role, slowed=step.slowed) if step.traffic else ()
-            )
-            last[step.stream] = _append(graph, step, role, before, flows)
+            last[step.stream] = graph.add(step, role, before)
             own.append(last[step.stream])
             if meeting is not None:
                 members.setdefault(meeting, []).append(own[-1])
         places.append(own)
-    graph.rendezvous = {op: ops for ops in members.values() for op in ops}
-    played = play(graph, program)
+    played = play(graph.made([*members.values()]), program)
     for closing, own in zip(closings, places, strict=True):
-        for op in own:
-            closing.run(played.start[op], played.end[op])
-
-
-def _append(
-    graph: Graph, step: Step, role: int, before: Iterable[int], flows: Sequence[Flow] = ()
-) -> int:
-    """Add a step behind others; its position."""
-    op = len(graph.role)
-    graph.role.append(role)
-    graph.stream.append(step.stream)
-    graph.name.append(step.name)
-    graph.chunk.append(-1)
-    graph.microbatch.append(-1)
-    graph.duration.append(step.duration_ns)
-    graph.flows.append(sent(flows))
-    graph.sms.append(step.sms)
-    graph.sm_bound.append(step.sm_bound)
-    graph.waits.append(0)
-    graph.local.append(())
-    for other in before:
-        graph.edge(other, op)
-    return op
+        spans = zip(played.start[own].tolist(), played.end[own].tolist(), strict=True)
+        for start, end in spans:
+            closing.run(start, end)
 
 
 class Stage:
@@ -409,7 +386,7 @@ class Stage:
 
 
 class Copies:
-    """Activations of one stage on their way to the host and back, as `twin.engine.graph` has them;
+    """Activations of one stage on their way to the host and back, as `twin.engine.layout` has them;
     a copy lasts what it lasts beside the turn that it starts with."""
 
     def __init__(self) -> None:

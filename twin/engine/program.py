@@ -4,7 +4,7 @@ A step is a set of roles (folded: one per pipeline stage; all-ranks: every rank)
 streams like CUDA streams. What a role does in one pass of one micro-batch through one chunk is the
 same for every micro-batch, so the Program keeps it once, as a template of `Step`s; the schedule
 orders the passes; `finish` closes the step. Neighbouring kernels with no communication between them
-are one step (a segment). `twin.engine.graph` unrolls a Program into single operations.
+are one step (a segment). `twin.engine.unroll` unrolls a Program into single operations.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Wiring
@@ -188,15 +191,13 @@ class Role:
     shares: Shares = ALL
     """What is left to its GPU."""
 
-    def scaled(self, durations: Sequence[int], streams: Sequence[int]) -> Sequence[int]:
+    def scaled(self, durations: NDArray[np.int64], streams: NDArray[np.int32]) -> NDArray[np.int64]:
         """Nanoseconds of steps on its GPU, from those on a GPU like the rest."""
         speed = self.shares.compute
         if speed == 1:
             return durations
-        return [
-            round(one / speed) if stream == COMPUTE else one
-            for one, stream in zip(durations, streams, strict=True)
-        ]
+        slower = np.rint(durations / speed).astype(np.int64)
+        return np.where(streams == COMPUTE, slower, durations)
 
 
 @dataclass(frozen=True, slots=True)

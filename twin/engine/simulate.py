@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from twin.engine.breakdown import beginnings, critical_path, pieces, steady_span, sums
-from twin.engine.events import Played, Progress, play
-from twin.engine.graph import Graph, unroll
+from twin.engine.breakdown import beginnings, critical_path, steady_spans, stretches
+from twin.engine.events import play
+from twin.engine.graph import NONE, Graph
 from twin.engine.longest_path import copies_meet, longest_path
+from twin.engine.played import Played, Progress, Times
 from twin.engine.program import Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
+from twin.engine.unroll import unroll
 
 
 def simulate(
@@ -57,7 +59,7 @@ def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -
     while microbatches is not None:
         graph = unroll(program, microbatches)
         played = play(graph, program, progress)
-        period = prove(graph, played, program, microbatches)
+        period = prove(graph.marks, played, program, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
             return _trace(program, graph, played, period)
@@ -68,37 +70,29 @@ def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -
 
 def _trace(program: Program, graph: Graph, played: Played, period: Period | None) -> Trace:
     begins = beginnings(graph, played, program)
-    ends = zip(graph.role, played.end, strict=True)
-    played_ns = max(end - begins[role] for role, end in ends)
-    done = max(graph.microbatch) + 1
+    played_ns = int((played.end - begins[graph.role]).max())
+    done = int(graph.microbatch.max()) + 1
     extra = 0 if period is None else (program.microbatches - done) // period.microbatches
     length = 0 if period is None else period.length_ns
+    windows = np.array([0] * len(begins) if period is None else period.windows)
     step_ns = played_ns + extra * length
-    rows: list[dict[str, int]] = []
-    ramps: list[dict[str, int]] = []
-    for role in range(len(program.roles)):
-        begin, end = begins[role], begins[role] + played_ns
-        stretches = pieces(graph, played, role, end)
-        row = sums(stretches, begin, end)
-        first, last = steady_span(graph, played, role)
-        ramp = sums(stretches, begin, first)
-        late = sums(stretches, last, end)
-        ramps.append({name: value + late[name] for name, value in ramp.items()})
-        if period is not None:
-            window = sums(stretches, period.windows[role], period.windows[role] + length)
-            row = {name: value + extra * window[name] for name, value in row.items()}
-        rows.append(row)
-    carried, busy = program.wiring.used(_carried(program, graph, played, (period, extra)), step_ns)
+    ends = begins + played_ns
+    spent = stretches(graph, played, ends)
+    first, last = steady_spans(graph, played)
+    early, late = spent.sums(begins, first), spent.sums(last, ends)
+    rows, steady = spent.sums(begins, ends), spent.sums(windows, windows + length)
+    times = _times(graph, played, (windows, length, extra))
+    carried, busy = program.wiring.used(_carried(program, graph, times), step_ns)
     spans, rows_of = _spans(graph, played)
-    window_start = 0 if period is None else max(period.windows)
+    window_start = int(windows.max())
     return Trace(
         spans=spans,
-        names=tuple(dict.fromkeys(graph.name)),
+        names=_names(graph),
         roles=tuple(role.name for role in program.roles),
         ranks=tuple(role.ranks for role in program.roles),
         step_ns=step_ns,
-        breakdown_ns=tuple(rows),
-        ramp_ns=tuple(ramps),
+        breakdown_ns=tuple(_sum(*pair, extra) for pair in zip(rows, steady, strict=True)),
+        ramp_ns=tuple(_sum(*pair) for pair in zip(early, late, strict=True)),
         link_bytes=carried,
         link_busy=busy,
         events=played.events,
@@ -108,54 +102,67 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         window_start=window_start,
         window_end=window_start + length,
         critical=tuple(
-            rows_of[op] for op in critical_path(graph, played, begins) if rows_of[op] >= 0
+            row
+            for op in critical_path(graph, played, begins)
+            for row in (int(rows_of[op]),)
+            if row != NONE
         ),
     )
 
 
-def _carried(
-    program: Program, graph: Graph, played: Played, repeated: tuple[Period | None, int]
-) -> list[float]:
-    """Bytes that each link carries per step: what was played, and the period that repeats so many
+def _sum(one: dict[str, int], other: dict[str, int], times: int = 1) -> dict[str, int]:
+    """One row, and so many times another."""
+    return {cause: value + times * other[cause] for cause, value in one.items()}
+
+
+def _times(graph: Graph, played: Played, repeated: tuple[Times, int, int]) -> Times:
+    """How often each operation runs in the step: once, and those of the window that repeats so many
     times more."""
-    period, extra = repeated
-    windows = [(0, 0)] * len(program.roles)
-    if period is not None:
-        windows = [(start, start + period.length_ns) for start in period.windows]
-    # Instances of a template share their flows: count first, add up after.
-    times: Counter[int] = Counter()
-    for role, start, flows in zip(graph.role, played.start, graph.flows, strict=True):
-        if flows:
-            first, last = windows[role]
-            times[id(flows)] += 1 + extra if first <= start < last else 1
-    total = [0.0] * len(program.wiring.capacity)
-    for flows in {id(flows): flows for flows in graph.flows}.values():
-        for size, links, weights in flows:
-            for link, weight in zip(links, weights, strict=True):
-                total[link] += size * times[id(flows)] * weight
+    windows, length, extra = repeated
+    since = played.start - windows[graph.role]
+    return 1 + extra * ((since >= 0) & (since < length))
+
+
+def _carried(program: Program, graph: Graph, times: Times) -> list[float]:
+    """Bytes that each link carries per step."""
+    sends = np.nonzero(graph.bundle != NONE)[0]
+    bundles, first = np.unique(graph.bundle[sends], return_index=True)
+    # Sums of whole numbers below 2^53 are exact; those of bytes depend on the order.
+    counts = np.bincount(graph.bundle[sends], times[sends]).astype(np.int64)
+    numbers: list[int] = bundles[np.argsort(first)].tolist()
+    paths, total = [*graph.bundles.paths], [0.0] * len(program.wiring.capacity)
+    for bundle in numbers:
+        times_sent = int(counts[bundle])
+        for size, path in graph.bundles.flows[bundle]:
+            for link, weight in zip(*paths[path], strict=True):
+                total[link] += size * times_sent * weight
     return total
 
 
-def _spans(graph: Graph, played: Played) -> tuple[Spans, list[int]]:
-    """Operations that took time, by role, stream and start; and the row of each operation, -1 for
-    those that took none."""
-    names = {name: i for i, name in enumerate(dict.fromkeys(graph.name))}
-    start = np.asarray(played.start, dtype=np.int64)
-    end = np.asarray(played.end, dtype=np.int64)
-    role = np.asarray(graph.role, dtype=np.int32)
-    stream = np.asarray(graph.stream, dtype=np.int8)
-    order = np.lexsort((start, stream, role))
-    order = order[end[order] > start[order]]
-    name = np.fromiter(map(names.__getitem__, graph.name), dtype=np.int32, count=len(start))
-    rows = np.full(len(start), -1, dtype=np.int64)
+def _names(graph: Graph) -> tuple[str, ...]:
+    """The names in the order in which they first occur."""
+    codes, first = np.unique(graph.name, return_index=True)
+    order: list[int] = codes[np.argsort(first)].tolist()
+    return tuple(graph.names[code] for code in order)
+
+
+def _spans(graph: Graph, played: Played) -> tuple[Spans, NDArray[np.int64]]:
+    """Operations that took time, by role, stream and start; and the row of each operation, `NONE`
+    for those that took none."""
+    codes = {name: code for code, name in enumerate(_names(graph))}
+    renamed = np.array([codes.get(name, NONE) for name in graph.names], np.int32)
+    order = np.nonzero(played.end > played.start)[0]
+    keys = played.start[order], graph.stream[order], graph.role[order]
+    order = order[np.lexsort(keys)]
+    rows = np.full(len(graph), NONE, np.int64)
     rows[order] = np.arange(len(order))
     spans = Spans(
-        role=role[order],
-        stream=stream[order],
-        name=name[order],
-        chunk=np.asarray(graph.chunk, dtype=np.int32)[order],
-        microbatch=np.asarray(graph.microbatch, dtype=np.int32)[order],
-        start=start[order],
-        end=end[order],
+        role=graph.role[order],
+        stream=graph.stream[order].astype(np.int8),
+        name=renamed[graph.name[order]],
+        chunk=graph.chunk[order],
+        microbatch=graph.microbatch[order],
+        start=played.start[order],
+        end=played.end[order],
     )
-    return spans, rows.tolist()
+    return spans, rows

@@ -84,8 +84,8 @@ class Multiprocessors:
         self.shared = True
         key = bound, held
         if key not in self.stretches:
-            most = max(1, int(MOST_HELD * self.sms))
-            self.stretches[key] = slowdown(bound, min(held, most), self.sms, self.contention)
+            held = min(held, most_held(self.sms))
+            self.stretches[key] = slowdown(bound, held, self.sms, self.contention)
         return self.stretches[key]
 
     def _ended(self, timer: tuple[_Kernel, int]) -> None:
@@ -99,3 +99,8 @@ class Multiprocessors:
         kernel.due = -1  # for a second timer of this instant
         self.running[kernel.role] = None
         self.over(kernel.op)
+
+
+def most_held(sms: int) -> int:
+    """Of so many SMs, those that communication kernels get at most."""
+    return max(1, int(MOST_HELD * sms))

@@ -12,15 +12,21 @@ within a microsecond.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TypeAlias
 
-from twin.engine.events import Played
-from twin.engine.graph import Graph
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.engine.played import Played
 from twin.engine.program import Program
 from twin.schedules.base import Action
 
-Orders = tuple[tuple[Action, ...], ...]
+Orders: TypeAlias = tuple[tuple[Action, ...], ...]
+Marks: TypeAlias = Sequence[NDArray[np.int64]]
+"""Per role: the first operation of each action, in order, and one past the last."""
 
 ROUNDING_NS = 2
 """By how much a repetition may be off when flows shared links: float rounding of their rates."""
@@ -65,7 +71,7 @@ def worth_playing(program: Program, microbatches: int) -> int | None:
 
 
 def prove(
-    graph: Graph, played: Played, program: Program, played_microbatches: int
+    marks: Marks, played: Played, program: Program, played_microbatches: int
 ) -> Period | None:
     """The period of a played step, or None when it does not (yet) repeat. The times may need
     several periods of the action pattern to come round: the cyclicity of the critical circuit, at
@@ -78,7 +84,7 @@ def prove(
     repeats = (program.microbatches - played_microbatches) // pattern
     tolerance = ROUNDING_NS if played.shared and ROUNDING_NS * repeats <= LARGEST_ERROR_NS else 0
     for cycle in range(1, program.stages + 1):
-        proof = _Proof(graph, played, orders, played_microbatches, cycle * pattern, reach, margin)
+        proof = _Proof(marks, played, orders, played_microbatches, cycle * pattern, reach, margin)
         length = proof.length(program, tolerance)
         if length is not None:
             windows = tuple(proof.window(i, role.stage) for i, role in enumerate(program.roles))
@@ -90,7 +96,7 @@ def prove(
 class _Proof:
     """Compare the last steady operations of every role with those one candidate period before."""
 
-    graph: Graph
+    marks: Marks
     played: Played
     orders: Orders
     microbatches: int
@@ -108,23 +114,22 @@ class _Proof:
         length: int | None = None
         for index, role in enumerate(program.roles):
             begin, end, width = self._span(role.stage)
-            order, marks = self.orders[role.stage], self.graph.positions[index]
+            order, marks = self.orders[role.stage], self.marks[index]
             if begin < width or not _same_pattern(order, range(begin, end), width, self.period):
                 return None
             if length is None:
                 start = self.played.start
-                length = start[marks[end - 1]] - start[marks[end - 1 - width]]
-            back = marks[end] - marks[end - width]
-            if not _shifted(
-                self.played, range(marks[begin], marks[end]), back, (length, tolerance)
-            ):
+                length = int(start[marks[end - 1]] - start[marks[end - 1 - width]])
+            back = int(marks[end] - marks[end - width])
+            span = slice(int(marks[begin]), int(marks[end]))
+            if not _shifted(self.played, span, back, (length, tolerance)):
                 return None
         return length
 
     def window(self, index: int, stage: int) -> int:
         """Start (ns) of a role's last steady period."""
         _, end, width = self._span(stage)
-        return self.played.start[self.graph.positions[index][end - width]]
+        return int(self.played.start[self.marks[index][end - width]])
 
     def _span(self, stage: int) -> tuple[int, int, int]:
         """First and last action to compare (up to the last forward, less the margin), and the
@@ -178,11 +183,11 @@ def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: in
     )
 
 
-def _shifted(played: Played, span: range, back: int, shift: tuple[int, int]) -> bool:
+def _shifted(played: Played, span: slice, back: int, shift: tuple[int, int]) -> bool:
     """Every operation starts and ends one period after its predecessor."""
     length, tolerance = shift
+    before = slice(span.start - back, span.stop - back)
     return all(
-        abs(times[op] - times[op - back] - length) <= tolerance
+        bool((np.abs(times[span] - times[before] - length) <= tolerance).all())
         for times in (played.start, played.end)
-        for op in span
     )

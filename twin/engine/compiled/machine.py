@@ -1,0 +1,148 @@
+"""The machine code of the player: where it is kept, and how it gets into the process.
+
+numba takes 0.3 s to import and seconds to compile, so it runs once, in a process of its own, and
+leaves an object file beside Python's own bytecode. llvmlite alone loads that in 0.05 s. Where there
+is no such file yet, or no numba to make it, the player in Python answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from time import time
+from typing import Any, Final
+
+SYMBOL: Final = "twin_play"
+"""Name of the player in the object file."""
+PATIENCE: Final = 60.0
+"""Seconds after which whoever began to compile is taken to have failed."""
+
+Code = Callable[[Any, Any, Any], int]
+"""The player: takes the three tables of arrays, says how far it came."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """What this process knows."""
+
+    code: Code | None = None
+    engine: Any = None
+    """Owns the memory of the code."""
+    asked: bool = False
+    """Whether it has had the code made."""
+    refused: set[Path] = field(default_factory=set[Path])
+    """Files that could not be loaded."""
+
+
+_PROCESS: Final = _Process()
+
+
+def code() -> Code | None:
+    """The player, where its code is at hand; else it will be, if it can be made here."""
+    if _PROCESS.code is None:
+        path = kept()
+        if path is not None and path not in _PROCESS.refused:
+            try:
+                _PROCESS.code = _loaded(opened(path.read_bytes()))
+            except (ImportError, OSError, RuntimeError, ValueError):
+                _PROCESS.refused.add(path)
+        elif not _PROCESS.asked:
+            _PROCESS.asked = True
+            _have_made()
+    return _PROCESS.code
+
+
+def kept() -> Path | None:
+    """The object file of the present source, if there is one."""
+    return next((path for path in places() if path.exists()), None)
+
+
+@cache
+def places() -> tuple[Path, ...]:
+    """Where the object file of the present source may be: beside the bytecode, or in the user's
+    cache."""
+    source = Path(__file__).with_name("kernel.py")
+    try:
+        text = source.read_bytes()
+    except OSError:
+        return ()
+    build = f"{sys.platform} {platform.machine()} {SYMBOL}".encode()
+    name = f"kernel.{hashlib.sha256(text + build).hexdigest()[:16]}.o"
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twin"
+    return source.parent / "__pycache__" / name, user / name
+
+
+def sealed(data: bytes) -> bytes:
+    """An object file behind its checksum: LLVM does not survive a damaged one."""
+    return hashlib.sha256(data).digest() + data
+
+
+def opened(stored: bytes) -> bytes:
+    """The object file. Raises ValueError for a damaged one."""
+    data = stored[hashlib.sha256().digest_size :]
+    if sealed(data) != stored:
+        raise ValueError("damaged object file")
+    return data
+
+
+def _loaded(data: bytes) -> Code:
+    """The code of an object file."""
+    llvm: Any = import_module("llvmlite.binding")
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    # numba's convention: the answer's address, that of an exception, then the arguments.
+    pointer = ctypes.c_void_p
+    inner = ctypes.CFUNCTYPE(ctypes.c_int32, *[pointer] * 5)(engine.get_function_address(SYMBOL))
+    _PROCESS.engine = engine
+
+    def player(narrow: Any, wide: Any, floats: Any) -> int:
+        answer, exception = ctypes.c_int64(), pointer()
+        inner(ctypes.byref(answer), ctypes.byref(exception), narrow, wide, floats)
+        return answer.value
+
+    return player
+
+
+def _have_made() -> None:
+    """Let a process in the background make the code, unless one does."""
+    if not places() or find_spec("numba") is None or being_made():
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-m", "twin.engine.compiled.build"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    process.returncode = 0  # nobody waits for it
+
+
+def being_made() -> bool:
+    """Whether some process is at it."""
+    return any(_is_fresh(lock(path)) for path in places())
+
+
+def lock(path: Path) -> Path:
+    """The file that says that an object file is being made."""
+    return path.with_suffix(".lock")
+
+
+def _is_fresh(path: Path) -> bool:
+    try:
+        return time() - path.stat().st_mtime < PATIENCE
+    except OSError:
+        return False
