@@ -3,8 +3,15 @@
 Every neighbour has a lane for each direction, out and in: a thread that sends or receives one
 message after the other. What arrives is known from the neighbour's own list of actions, so the next
 receive always waits already; no order of sends and receives can deadlock, since nobody who computes
-ever waits to send. The two directions have process groups of their own: gloo has one connection per
-pair and group, and moves bytes one way at a time on it.
+ever waits to send.
+
+Each direction has a process group for messages to later stages and one for those to earlier ones.
+gloo has one connection per pair and group, and moves bytes one way at a time on it. NCCL has one
+stream per pair and group, which runs what it was given in order: there a send behind a receive
+would wait for a peer whose send stands behind a receive, too.
+
+On a GPU a lane has a stream of its own. What came is handed over with an event, for which the
+taker's stream waits. Its memory is not used again before that stream is done with it.
 
 Shapes: B batch, T tokens, D hidden.
 """
@@ -15,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Condition, Event, Thread
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import torch
 import torch.distributed as dist
@@ -25,6 +32,11 @@ from reference.parallel.timeline import Stream, Tape
 from twin.schedules.base import Action, ChunkMap
 
 Direction = Literal["forward", "backward"]
+Channel = tuple[Direction, bool]
+"""Direction, and whether the sender stands before the receiver: one process group each."""
+CHANNELS: Final[tuple[Channel, ...]] = tuple(
+    (direction, later) for direction in ("forward", "backward") for later in (True, False)
+)
 _Job = Callable[[], None]
 Key = tuple[Direction, int, int]
 """Direction, the chunk that receives, micro-batch."""
@@ -43,7 +55,11 @@ class Route:
     ranks: tuple[int, ...]
     """The rank of every stage of this pipeline."""
     chunk_map: ChunkMap
-    handles: Mapping[Direction, dist.ProcessGroup | None]
+    handles: Mapping[Channel, dist.ProcessGroup | None]
+
+    def handle(self, direction: Direction, sender: int, receiver: int) -> dist.ProcessGroup | None:
+        """The process group of a message between two stages."""
+        return self.handles[channel(direction, sender, receiver)]
 
     def target(self, action: Action) -> tuple[Key, int] | None:
         """The message that an action sends, and the stage that gets it; None where there is none,
@@ -57,6 +73,34 @@ class Route:
             return None
         key: Key = ("forward" if forward else "backward", chunk, action.microbatch)
         return key, self.chunk_map.stage_of[chunk]
+
+
+def channel(direction: Direction, sender: int, receiver: int) -> Channel:
+    """The channel of a message between two stages, so that each pair uses one for one way only."""
+    return direction, sender < receiver
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A tensor that one stream has made and another takes."""
+
+    tensor: Tensor
+    made: torch.Event | None
+    """Behind what makes it; None on a CPU."""
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Self:
+        """What the current stream makes, or fills."""
+        made = torch.cuda.current_stream().record_event() if tensor.is_cuda else None
+        return cls(tensor, made)
+
+    def take(self) -> Tensor:
+        """The tensor, for the current stream."""
+        if self.made is not None:
+            stream = torch.cuda.current_stream()
+            stream.wait_event(self.made)
+            self.tensor.record_stream(stream)
+        return self.tensor
 
 
 class Messages:
@@ -97,13 +141,13 @@ class Messages:
             self._box.put(key, tensor)
             return
         if self._inline:
-            self._sent(key, stage, tensor, None)
+            self._sent(key, stage, Handover(tensor, None))
             # On its way until the next one leaves, as on a wire that is as fast as it has to be.
             self._leaving[key[0], stage] = tensor
             return
-        ready = torch.cuda.current_stream().record_event() if tensor.is_cuda else None
+        made = Handover.of(tensor)
         lane = _lane(self._out, (key[0], stage), tensor.device)
-        lane.put(lambda: self._sent(key, stage, tensor, ready))
+        lane.put(lambda: self._sent(key, stage, made))
 
     def take(self, key: Key) -> Tensor:
         """What came for a chunk, once it has come. Raises what went wrong in a lane."""
@@ -122,7 +166,8 @@ class Messages:
         def run() -> None:
             try:
                 buffer = torch.empty_like(like)
-                dist.recv(buffer, self.route.ranks[stage], group=self.route.handles[key[0]])
+                group = self.route.handle(key[0], stage, self.route.stage)
+                dist.recv(buffer, self.route.ranks[stage], group=group)
                 self._tape.arrival(_NAME[key[0]], key[1], key[2])
                 self._box.put(key, buffer)
             except Exception as error:  # noqa: BLE001  raised where somebody waits
@@ -133,18 +178,18 @@ class Messages:
         else:
             _lane(self._in, (key[0], stage), like.device).put(run)
 
-    def _sent(self, key: Key, stage: int, tensor: Tensor, ready: torch.Event | None) -> None:
+    def _sent(self, key: Key, stage: int, made: Handover) -> None:
         direction, chunk, microbatch = key
         try:
-            if ready is not None:
-                torch.cuda.current_stream(tensor.device).wait_event(ready)
+            tensor = made.take()
             sending = self._tape.transfer(
                 _STREAM[direction], _NAME[direction], tensor.nbytes, "pipeline", "send"
             )
             sending.chunk, sending.microbatch = chunk, microbatch
             with sending:
                 rank = self.route.ranks[stage]
-                dist.send(tensor.contiguous(), rank, group=self.route.handles[direction])
+                group = self.route.handle(direction, self.route.stage, stage)
+                dist.send(tensor.contiguous(), rank, group=group)
         except Exception as error:  # noqa: BLE001  raised where somebody waits
             self._box.fail(error)
 
@@ -154,12 +199,13 @@ class _Box:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._held: dict[Key, Tensor] = {}
+        self._held: dict[Key, Handover] = {}
         self._error: Exception | None = None
 
     def put(self, key: Key, tensor: Tensor) -> None:
+        made = Handover.of(tensor)
         with self._changed:
-            self._held[key] = tensor
+            self._held[key] = made
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
@@ -171,7 +217,8 @@ class _Box:
         with self._changed:
             self._changed.wait_for(lambda: key in self._held or self._error is not None)
             self._raise()
-            return self._held.pop(key)
+            made = self._held.pop(key)
+        return made.take()
 
     def check(self) -> None:
         with self._changed:
@@ -235,10 +282,11 @@ class _Lane:
         stream = torch.cuda.Stream(self._device)
         with torch.cuda.stream(stream):
             while True:
-                self._jobs.get()()
-                # The host waits here, so that the times are those of the transfer, and what was
-                # sent stays alive until it is gone.
+                job = self._jobs.get()
+                job()
+                # What was sent stays alive until it is gone, and the next transfer begins then.
                 stream.synchronize()
+                del job
 
 
 def _lane(

@@ -29,7 +29,7 @@ from reference.model import Transformer
 from reference.model.part import ModelPart
 from reference.parallel.groups import Group
 from reference.parallel.mesh import KINDS, Kind, Mesh, ParallelSpec, mesh_of
-from reference.parallel.messages import Direction, Route
+from reference.parallel.messages import CHANNELS, Route
 from reference.parallel.overlap import ExpertExchange
 from reference.parallel.timeline import Tape, clock_of
 from twin.errors import Problem, UsageError
@@ -158,8 +158,7 @@ def world_of(mesh: Mesh, rank: int, device: torch.device = _HOST) -> World:
         ranks = mesh.members(kind, rank)
         groups[kind] = Group(kind, ranks, ranks.index(rank), _handle(ranks), tape)
     ranks = mesh.members("pipeline", rank)
-    ways: tuple[Direction, ...] = ("forward", "backward")
-    handles: dict[Direction, dist.ProcessGroup | None] = {way: _handle(ranks) for way in ways}
+    handles = {one: _handle(ranks) for one in CHANNELS}
     return World(rank, mesh, groups, Route(mesh.stage(rank), ranks, mesh.chunk_map, handles), tape)
 
 
