@@ -212,18 +212,22 @@ def grid(
 
 @dataclass(frozen=True, slots=True)
 class OpenPlan:
-    """The workspace, the question of the open plan, the reply to it, and whether it is compared
-    with the baseline."""
+    """The workspace, the question of the open plan, and whether it is compared with the baseline.
+    Replies are made when a page first needs them."""
 
     workspace: Workspace
     asked: Question
-    reply: Reply
     has_baseline: bool
 
     @property
     def plan(self) -> Draft:
         """The open plan."""
         return self.workspace.open
+
+    @property
+    def reply(self) -> Reply:
+        """The reply to the open plan."""
+        return _titled(replied(self.asked), self.plan)
 
     @property
     def reference(self) -> Reply | None:
@@ -257,7 +261,7 @@ def open_plan() -> OpenPlan:
     """The answer to the open plan now."""
     workspace = session.workspace()
     asked, base = ask_about(workspace.open), ask_about(workspace.reference)
-    return OpenPlan(workspace, asked, _titled(replied(asked), workspace.open), asked != base)
+    return OpenPlan(workspace, asked, asked != base)
 
 
 def replied(asked: Question) -> Reply:
@@ -318,7 +322,7 @@ def step_view(shown: OpenPlan) -> OpenPlan:
     if isinstance(scenario, Failure) or kind_of(scenario).scope(scenario) is None:
         return shown
     asked = replace(shown.asked, step_only=True)
-    return replace(shown, asked=asked, reply=replied(asked), has_baseline=False)
+    return replace(shown, asked=asked, has_baseline=False)
 
 
 def refused(verb: Verb, scenario: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twin.kinds.base import Verb, kind_of
-from twin.ui.answers import Failure, scenario_of
+from twin.ui.answers import Failure, plan_of, scenario_of
 from twin.ui.explore.break_even import break_even_section
 from twin.ui.explore.exports import expert_section, levers_section
 from twin.ui.explore.search import search_section
@@ -46,8 +46,8 @@ def page() -> None:
     if isinstance(scenario, Failure):
         say(shown.plan, scenario)
         return
-    if isinstance(shown.reply.now, Failure):
-        say(shown.plan, shown.reply.now)  # searches and sweeps may find plans that can run
+    if isinstance(planned := plan_of(shown.asked), Failure):
+        say(shown.plan, planned)  # searches and sweeps may find plans that can run
     verb: Verb = "sweep" if name == _SWEEP else "recommend"
     if refused(verb, scenario):
         return
