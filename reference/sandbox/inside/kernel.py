@@ -35,6 +35,7 @@ _READ = 1 << 0 | 1 << 2 | 1 << 3
 _CALLS = {
     "x86_64": {
         "arch": 0xC000003E, "clone": 56, "socket": 41, "socketpair": 53,
+        "first": (142, 144, 203, 302, 314), "second": (141, 251),
         "allowed": (
             (0, 28), (32, 40), (42, 52), (54, 55), (57, 63), (72, 100), (102, 102), (104, 133),
             (137, 138), (140, 152), (157, 158), (160, 160), (186, 187), (191, 196), (200, 204),
@@ -45,6 +46,7 @@ _CALLS = {
     },
     "aarch64": {
         "arch": 0xC00000B7, "clone": 220, "socket": 198, "socketpair": 199,
+        "first": (118, 119, 122, 261, 274), "second": (30, 140),
         "allowed": (
             (8, 13), (17, 17), (19, 25), (29, 38), (43, 50), (52, 57), (59, 59), (61, 74), (76, 80),
             (82, 88), (90, 91), (93, 96), (98, 103), (107, 111), (113, 115), (118, 141), (143, 160),
@@ -54,8 +56,9 @@ _CALLS = {
     },
 }
 # fmt: on
-"""By machine: the calls that a program may make, first and last number of each range. Not among
-them, by purpose:
+"""By machine: the calls that a program may make, first and last number of each range. Those with a
+process as `first` or `second` argument (sched_set*, prlimit64; setpriority, ioprio_set) are for the
+caller itself: without root its supervisor has the same user. Not among them, by purpose:
 
 memory that no process maps: memfd_*, System V and POSIX queues, segments and semaphores, aio,
 vmsplice, inotify, extended attributes; NUMA policies;
@@ -199,8 +202,8 @@ def filter_calls(*, sockets: bool) -> None:
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _GIVE = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _KILL, _ALLOW = 0x80000000, 0x7FFF0000
 _REFUSE, _MISSING = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
-_NUMBER, _ARCH, _FIRST = 0, 4, 16
-"""Offsets in `struct seccomp_data`: the call's number, the machine, the first argument."""
+_NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24
+"""Offsets in `struct seccomp_data`: the call's number, the machine, the first two arguments."""
 _Row = tuple[int, int, int, int]
 
 
@@ -220,20 +223,22 @@ def _program(sockets: bool) -> Sequence[_Row]:
         (_ANY_BIT, 0, 1, _NEW_ANY),
         (_GIVE, 0, 0, _REFUSE),
         (_GIVE, 0, 0, _ALLOW),
-        *_families(machine["socket"], (_UNIX, _INET, _INET6) if sockets else ()),
-        *_families(machine["socketpair"], (_UNIX,)),
+        *_only(machine["socket"], (_UNIX, _INET, _INET6) if sockets else ()),
+        *_only(machine["socketpair"], (_UNIX,)),
+        *(row for call in machine["first"] for row in _only(call, (0,))),
+        *(row for call in machine["second"] for row in _only(call, (0,), _SECOND)),
         *(row for first, last in ranges for row in _range(first, last)),
         (_GIVE, 0, 0, _MISSING),
     )
 
 
-def _families(number: int, families: Sequence[int]) -> Iterable[_Row]:
-    """Refuse a call unless its first argument is one of the families."""
-    left = len(families)
+def _only(number: int, values: Sequence[int], argument: int = _FIRST) -> Iterable[_Row]:
+    """Refuse a call unless an argument is one of these."""
+    left = len(values)
     return (
         (_EQUAL, 0, left + 3, number),
-        (_LOAD, 0, 0, _FIRST),
-        *((_EQUAL, left - at, 0, family) for at, family in enumerate(families)),
+        (_LOAD, 0, 0, argument),
+        *((_EQUAL, left - at, 0, value) for at, value in enumerate(values)),
         (_GIVE, 0, 0, _REFUSE),
         (_GIVE, 0, 0, _ALLOW),
     )

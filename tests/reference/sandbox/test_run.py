@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import threading
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from reference.sandbox import cgroup
 from reference.sandbox.__main__ import main
+from reference.sandbox.inside import kernel
 from reference.sandbox.inside.files import Entry, packed, unpacked
 from reference.sandbox.isolation import Means, own_user, plain
 from reference.sandbox.job import PYTHON, Command, Output, RunLimits, python_text
@@ -175,3 +178,34 @@ def test_a_memory_group_ends_with_its_run_and_abandoned_ones_are_swept(monkeypat
         monkeypatch.setattr(cgroup, "_ABANDONED_S", -1.0)
         cgroup._sweep(made[0].folder)
         assert not left.exists()
+
+
+@pytest.mark.skipif(not kernel.filters(), reason="needs seccomp")
+def test_a_filtered_process_changes_no_limits_but_its_own() -> None:
+    """Without root its supervisor has the same user, whose limits and priority the kernel lets it
+    change."""
+    others = (
+        lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, (9, 9)),
+        lambda pid: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        lambda pid: os.sched_setaffinity(pid, os.sched_getaffinity(pid)),
+    )
+    child = os.fork()
+    if child == 0:
+        try:
+            other = os.fork()
+            if other == 0:
+                signal.pause()
+            kernel.no_new_privileges()
+            kernel.filter_calls(sockets=False)
+            for change in others[1:]:
+                change(0)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            for change in others:
+                with pytest.raises(PermissionError):
+                    change(other)
+            os.kill(other, signal.SIGKILL)
+            os._exit(0)
+        finally:
+            os.kill(other, signal.SIGKILL)
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
