@@ -148,6 +148,7 @@ class _Role:
 
     def __init__(self, layout: _Layout, stage: int, order: Sequence[Action]) -> None:
         self.layout, self.program, self.stage, self.order = layout, layout.program, stage, order
+        self.gathers = bool(self.program.receive) and self.program.stages > 1
         self.size = 0
         self.blocks: list[int] = []
         """Of each: columns, kinds, then chunk and micro-batch of its passes."""
@@ -221,13 +222,16 @@ class _Role:
     def _take(self, both: tuple[Action, ...], held: list[list[int]]) -> list[int]:
         """Append a pass or a pair, block by block, with the messages of each, and let each wait for
         what holds it up; the positions of their last operations."""
-        gathers = [self._gather(action) for action in both]
-        turn = self.layout.turn(tuple([(one.kind, one.chunk, one in self.ends) for one in both]))
+        gathers = [self._gather(action) if self.gathers else None for action in both]
+        ends = self.ends
+        turn = self.layout.turn(
+            tuple([(one.kind, one.chunk, bool(ends) and one in ends) for one in both])
+        )
         base, issue = self.append(turn.columns, both, turn.kinds), turn.columns.issue
         if issue is not None and self.begun is not None:
             # The host is at most a pass ahead.
             self.edge(self.begun, base + issue)
-        self.begun = base + min(begins[0] for begins in turn.roots)
+        self.begun = base + turn.begin
         for action, gather, before, begins in zip(both, gathers, held, turn.roots, strict=True):
             first = [base + i for i in begins]
             if self.program.message.awaited and issue is not None:
@@ -242,10 +246,9 @@ class _Role:
 
     def _gather(self, action: Action) -> int | None:
         """Append what brings a scattered message together, where messages are scattered."""
-        layout, program = self.layout, self.program
-        if not program.receive or program.stages == 1 or layout.source(action) is None:
+        if self.layout.source(action) is None:
             return None
-        return self.append(layout.receive, (action,))
+        return self.append(self.layout.receive, (action,))
 
     def _receive(self, action: Action, gather: int | None, begins: list[int]) -> None:
         """The pass, or the gather before it, waits for the result that it needs."""
@@ -319,8 +322,10 @@ class _Copies:
         """Before an action: what the next backward needs starts to come back when this one's
         stream gets to it."""
         for one in both:
+            if one.kind not in ("B", "I") or not self.coming:
+                continue
             after = self.coming.get((one.chunk, one.microbatch))
-            if one.kind not in ("B", "I") or after is None:
+            if after is None:
                 continue
             role, key = self.role, (after.chunk, after.microbatch)
             before = role.tails.get(COMPUTE)

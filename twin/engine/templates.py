@@ -145,6 +145,8 @@ class Turn:
     kinds: int
     """Whose each step is: the number of a row of `Layout.kinds`."""
     roots: tuple[tuple[int, ...], ...]
+    begin: int
+    """The first of them."""
     results: tuple[int, ...]
     ends: tuple[int, ...]
 
@@ -153,4 +155,5 @@ class Turn:
         """A turn whose steps are of these passes."""
         every = range(max(lanes) + 1)
         begins = tuple(tuple(i for i in columns.roots if lanes[i] == lane) for lane in every)
-        return Turn(columns, kinds, begins, *last_steps(columns.stream, lanes))
+        begin = min(roots[0] for roots in begins)
+        return Turn(columns, kinds, begins, begin, *last_steps(columns.stream, lanes))

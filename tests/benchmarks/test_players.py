@@ -1,0 +1,87 @@
+"""Kimi K2 on 2,048 H800 by events: the compiled player beside the one in Python, in the same run;
+and what unfolded ranks take. Seconds of the processor, medians of five."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter, process_time
+from typing import TypeVar
+
+import pytest
+
+import twin
+from twin.engine import lower, simulate
+from twin.engine.compiled import machine
+from twin.engine.compiled.build import build
+from twin.engine.events import play
+from twin.engine.program import Program
+from twin.engine.roles import Ranks
+from twin.engine.unroll import unroll
+
+pytestmark = pytest.mark.benchmark
+
+K2 = "kimi-k2-2048xh800"
+SHARE = 1 / 5
+"""Of the Python player's seconds, that a step takes at most."""
+WALL = 1.2
+"""Seconds of `twin run` with imports."""
+
+T = TypeVar("T")
+
+
+def program(ranks: Ranks = "folded") -> Program:
+    return lower(twin.plan(twin.load(K2)), ranks)
+
+
+def seconds(work: Callable[[], T]) -> tuple[float, T]:
+    spent: list[float] = []
+    while True:
+        start = process_time()
+        found = work()
+        spent.append(process_time() - start)
+        if len(spent) == 5:
+            return median(spent), found
+
+
+def test_a_step_takes_a_fifth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert build() is not None
+    made = program()
+    graph = unroll(made, made.microbatches)
+    whole, found = seconds(lambda: simulate(made))
+    played, events = seconds(lambda: play(graph, made))
+    monkeypatch.setattr(machine, "code", lambda: None)
+    readable, theirs = seconds(lambda: simulate(made))
+    slow, _ = seconds(lambda: play(graph, made))
+    print(f"{whole:.2f} s of CPU, {readable:.2f} s in Python; {events.events / played:,.0f} events")
+    print(f"per second, {events.events / slow:,.0f} in Python")
+    assert found.step_ns == theirs.step_ns
+    assert whole <= SHARE * readable
+
+
+def test_a_run_takes_little_more_than_its_imports() -> None:
+    assert build() is not None
+    spent: list[float] = []
+    for _ in range(5):
+        start = perf_counter()
+        command = [Path(sys.executable).with_name("twin"), "run", K2, "--no-cache"]
+        subprocess.run(command, check=True, capture_output=True)
+        spent.append(perf_counter() - start)
+    print(f"twin run {K2}: {median(spent):.2f} s")
+    assert median(spent) <= WALL
+
+
+@pytest.mark.parametrize(("ranks", "most"), [("group", 6.0), ("all", 60.0)])
+def test_unfolded_ranks_come_out_alike(ranks: Ranks, most: float) -> None:
+    start = perf_counter()
+    made = program(ranks)
+    trace = simulate(made)
+    wall, used = perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    print(f"{len(made.roles)} ranks: {trace.events:,} events, {wall:.1f} s, {used:.1f} GB")
+    assert trace.step_ns == simulate(program()).step_ns
+    assert wall <= most
+    assert used <= 8
