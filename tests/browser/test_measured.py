@@ -30,6 +30,6 @@ def test_a_run_that_the_app_was_opened_with_is_drawn_beside_its_plan(visitor, ad
     chart.wait_for()
     settle(page)
     # Not by the number of bars: at this zoom they are slices, and communication makes these longer.
-    assert chart.get_by_text("Pipeline send").count() == 0
+    assert page.get_by_text("Pipeline send").count() == 0
     page.get_by_text("With communication").click()
-    chart.get_by_text("Pipeline send").wait_for()
+    page.get_by_text("Pipeline send").first.wait_for()
