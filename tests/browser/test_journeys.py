@@ -54,12 +54,15 @@ CHARTS = {
 
 def test_a_newcomer_finds_the_nearest_plan_that_fits_and_shares_it(visitor, address):
     page = visitor()
+    sidebar = page.get_by_test_id("stSidebar")
     page.goto(f"{address}/plan")
+    sidebar.get_by_text("Fits").wait_for()  # it comes last
     choose(page, "Open a scenario", FULL)
     page.wait_for_url(f"**plan={FULL}")
-    page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
+    page.get_by_role("heading", name=f"Plan: {FULL}").wait_for()
+    settle(page, events=False)
     edit(page, "Tensor", "4")
-    page.get_by_test_id("stSidebar").get_by_text("Does not fit").wait_for()
+    sidebar.get_by_text("Does not fit").wait_for()
     open_page(page, "Result", events=False)
     assert "Does not fit" in page.get_by_test_id("stAlert").first.inner_text()
     page.get_by_role("heading", name="The nearest plans that fit").wait_for()

@@ -47,7 +47,8 @@ def sidebar(page: str) -> DeltaGenerator:
     shown = open_plan()
     with st.sidebar:
         _plans(shown.workspace)
-        _verdict(shown)
+        with st.container():  # as long as it is, what follows keeps its place
+            _verdict(shown)
         place = st.container()
         with st.container(horizontal=True, gap="xsmall"):
             _manage(shown.workspace)

@@ -38,7 +38,8 @@ def page() -> None:
         launch_script.launch_section()
         return
     before = scenario_of(ask_about(shown.plan.original))
-    _say(shown, before)
+    with st.container():  # what is said changes; below it fields keep their place, and typed text
+        _say(shown, before)
     _open()
     if isinstance(before, Failure):
         _mend(shown, before)
