@@ -245,7 +245,7 @@ def test_figures_that_are_not_given_are_null_with_a_reason() -> None:
     assert cost_tables(report(made.plan(), made.trace()).bill) == []
 
 
-PEAK = {"idle": "700W", "max": "700W", "compute": 1.0, "communication": 1.0, "waiting": 1.0}
+PEAK = {"idle": "0W", "max": "700W", "compute": 1.0, "communication": 1.0, "waiting": 1.0}
 """Whatever the GPU does, its limit: how Llama 3's and BLOOM's authors count."""
 NOTHING = dict.fromkeys(NODE, "0W")
 
@@ -262,7 +262,7 @@ def test_published_energy_and_emissions() -> None:
     draws 76 % of 10.2 kW (Newkirk et al. 2025, arXiv:2506.14551)."""
     us = load_part("sites", "us-average").spec
     france = load_part("sites", "france-jean-zay").spec.model_copy(update={"pue": 1.0})
-    a100 = {**PEAK, "idle": "400W", "max": "400W"}
+    a100 = {**PEAK, "max": "400W"}
     bloom = emitted(a100, france, 1_082_990)
     nodes = {
         name: bill(
