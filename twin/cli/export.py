@@ -58,11 +58,11 @@ class _Part:
     ranks: tuple[int, int] | None
 
     @classmethod
-    def read(cls, window: str | None, ranks: str | None) -> _Part | None:
+    def read(cls, between: str | None, ranks: str | None) -> _Part | None:
         """None where nothing is asked for."""
-        if window is None and ranks is None:
+        if between is None and ranks is None:
             return None
-        times = _ends("--window", window, lambda text: round(1e9 * parse(text, "seconds")))
+        times = _ends("--between", between, lambda text: round(1e9 * parse(text, "seconds")))
         return cls(times, _ends("--ranks", ranks, int))
 
     def of(self, trace: Trace) -> Trace:
@@ -84,7 +84,7 @@ def _ends(option: str, text: str | None, number: Callable[[str], int]) -> tuple[
     except ValueError:
         first, last = 0, -1
     if not 0 <= first <= last:
-        example = "2s..2.5s" if option == "--window" else "0..7"
+        example = "2s..2.5s" if option == "--between" else "0..7"
         message = f"`{text}` is no range: write it as {example}"
         raise typer.BadParameter(message, param_hint=option)
     return first, last
@@ -101,16 +101,16 @@ def export(  # noqa: PLR0913  one parameter per option of the command line
     no_cache: bool,
     step: int | None,
     beside: str | None,
-    window: str | None,
+    between: str | None,
     ranks: str | None,
     output: Output,
 ) -> int | None:
     """A run as a file: timeline, tables or report."""
 
     check(form, path, force=force)
-    part = _Part.read(window, ranks)
+    part = _Part.read(between, ranks)
     if part is not None and (form not in _SPANS or is_run(subject)):
-        message = f"`--window` and `--ranks` choose spans of a simulation: {', '.join(_SPANS)}"
+        message = f"`--between` and `--ranks` choose spans of a simulation: {', '.join(_SPANS)}"
         raise typer.BadParameter(message, param_hint="--format")
     if form == "megatron" and not is_run(subject):
         _launch(subject, sets, path, output)
