@@ -26,12 +26,11 @@ def shown(*edits: tuple[str, str]) -> AppTest:
 
 _SECTION = """
 from twin.ui import session
-from twin.ui.answers import Reply
 from twin.ui.place import OpenPlan, ask_about
 from twin.ui.cost import serving_section
 
 space = session.workspace()
-serving_section(OpenPlan(space, ask_about(space.open), Reply(None), None))
+serving_section(OpenPlan(space, ask_about(space.open), has_baseline=False))
 """
 
 

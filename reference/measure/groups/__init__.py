@@ -7,15 +7,9 @@ from types import MappingProxyType
 
 from reference.measure.groups.collectives import collective_cases
 from reference.measure.groups.host import host_cases
-from reference.measure.groups.kernels import (
-    attention_cases,
-    bandwidth_cases,
-    copy_cases,
-    gemm_cases,
-    grouped_cases,
-    launch_cases,
-)
+from reference.measure.groups.kernels import bandwidth_cases, copy_cases, launch_cases
 from reference.measure.groups.models import optimizer_cases, serving_cases, step_cases
+from reference.measure.groups.products import attention_cases, gemm_cases, grouped_cases
 from reference.measure.groups.streams import stream_cases, sustained_cases
 from reference.measure.points import Setting, Skip, TimedCase
 

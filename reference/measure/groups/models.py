@@ -37,7 +37,7 @@ from reference.inference.spec import EngineSpec
 from reference.measure import clock
 from reference.measure.catalog import LEARNED
 from reference.measure.clock import Call, Timing
-from reference.measure.groups.kernels import RANK, projections
+from reference.measure.groups.products import RANK, projections
 from reference.measure.points import (
     BF16,
     TYPES,

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from reference.kernels.swiglu import swiglu
 from reference.measure import clock
 from reference.measure.clock import Call, Timing
-from reference.measure.groups.kernels import WIDE, fp8_product
+from reference.measure.groups.products import WIDE, fp8_product
 from reference.measure.points import BF16, Setting, Skip, TimedCase, bf16
 
 T: Final = 4096

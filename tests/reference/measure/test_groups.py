@@ -9,8 +9,8 @@ import torch
 
 from reference.measure import clock
 from reference.measure.groups import GROUPS, models
-from reference.measure.groups import kernels as measured
-from reference.measure.groups.kernels import skewed
+from reference.measure.groups import products as measured
+from reference.measure.groups.products import skewed
 from reference.measure.host import eager
 from reference.measure.points import Skip, TimedCase
 from tests.reference.measure.machines import exactly, runnable, setting
