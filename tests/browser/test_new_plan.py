@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.served import edit, settle
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CONFIG = Path(__file__).parents[1] / "interop" / "importing" / "configs" / "qwen3-4b.json"
 
