@@ -43,6 +43,16 @@ class Ragged:
         """One row as a list."""
         return self.items[self.first[index] : self.first[index + 1]].tolist()
 
+    def spread(
+        self, rows: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The items of some rows, one after the other: of which of these rows each is, its place
+        in `items`, and its place in its row."""
+        lengths = np.diff(self.first)[rows]
+        owner = np.repeat(np.arange(len(rows)), lengths)
+        place = np.arange(len(owner)) - row_starts(lengths)[owner]
+        return owner, self.first[rows][owner] + place, place
+
     def lists(self) -> list[list[int]]:
         """All rows as lists."""
         first: list[int] = self.first.tolist()

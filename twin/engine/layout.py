@@ -1,17 +1,22 @@
-"""What the roles of each stage do, operation by operation, in the schedule's order."""
+"""What the roles of each stage do, operation by operation, in the schedule's order.
+
+A stage's actions are columns of numbers, and so is all that follows from them. A turn is an action,
+or the two of a pair. It issues up to nine blocks, each an instance of a template.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.engine.graph import Indices, row_starts
+from twin.engine.graph import Indices, Ragged, row_starts
 from twin.engine.overlap import paired
+from twin.engine.pass_dependencies import Passes
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -22,17 +27,28 @@ from twin.engine.program import (
     TO_HOST,
     Program,
     Step,
+    Template,
     send_stream,
 )
-from twin.engine.templates import Columns, Steps, Table, Turn
-from twin.planning.offload import offloaded
-from twin.schedules.base import Action, Pass, ends_of
+from twin.engine.templates import Steps, Table, Turn
+from twin.planning.columns import Columns as Order
+from twin.planning.columns import columns_of
+from twin.schedules.base import Pass
 
-Result: TypeAlias = tuple[str, int, int]
-"""What a pass gives: pass, chunk, micro-batch."""
+Numbers: TypeAlias = NDArray[np.int64]
 
 LANE, BUCKET = 1, 2
 """Bits of what an operation of a block is: of its second pass; of no micro-batch."""
+
+BACK, GATHER, MAIN, SEND, OUT, BLOCKS = 0, 2, 4, 5, 7, 9
+"""Blocks of a turn, in the order in which they are issued: copies back from the host, gathers of
+messages, the passes, messages, copies to the host. All but the passes are two, one for each pass of
+a pair."""
+NOTHING: Final = -1
+EDGES: Final = 1 << 20
+"""More than the edges of any block."""
+CHAINED: Final = 64
+"""More than the streams of any template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +92,11 @@ class Layout:
 
 def laid_out(program: Program, microbatches: int) -> Layout:
     """A step of so many micro-batches."""
-    made = _Layout(program)
-    order = program.schedule.order(program.stages, program.chunks_per_stage, microbatches)
-    stages = [_Role(made, stage, actions) for stage, actions in enumerate(order)]
+    made = _Layout(program, microbatches)
+    shape = program.stages, program.chunks_per_stage, microbatches
+    # A frozen section has a hash, which pyright does not see.
+    orders = columns_of(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
+    stages = [_Role(made, stage, order) for stage, order in enumerate(orders)]
     for stage in stages:
         stage.run()
     return Layout(made.table, _finished(made, stages))
@@ -87,8 +105,8 @@ def laid_out(program: Program, microbatches: int) -> Layout:
 class _Layout:
     """What the stages of a Program share."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, microbatches: int) -> None:
+        self.program, self.microbatches = program, microbatches
         self.table = Table()
         self.opening = [self.table.add(template) for template in program.opening]
         self.finish = [self.table.add(template) for template in program.finish]
@@ -106,24 +124,29 @@ class _Layout:
         self.kinds: list[tuple[int, ...]] = [()]
         """Rows of bits; the first: nothing is set."""
         self.chunks = program.chunk_map
-        self.turns: dict[tuple[tuple[Pass, int, bool], ...], Turn] = {}
-        """Passes and pairs by what they run."""
-        self.arrivals: dict[Result, tuple[int, int]] = {}
-        """The stage and operation whose end brings a pass's result to where it is needed."""
+        self.turns: dict[tuple[int, ...], Turn] = {}
+        """Passes and pairs by their templates, which chunks of the same layers share, and whether
+        they hold buckets."""
+        size = 2 * len(self.chunks.after) * microbatches
+        self.arrivals = np.full((2, size), NOTHING)
+        """By result, the stage and operation whose end brings it to where it is needed."""
 
-    def turn(self, key: tuple[tuple[Pass, int, bool], ...]) -> Turn:
+    def turn(self, key: Passes) -> Turn:
         """The columns of a pass or a pair; of each pass its chunk, and whether it is an end."""
-        if key in self.turns:
-            return self.turns[key]
-        program = self.program
-        templates = [program.template(*one) for one in key]
+        templates = [self.program.template(*one) for one in key]
+        by_bucket = any(end and (kind, chunk) in self.program.ends for kind, chunk, end in key)
+        known = (by_bucket, *map(id, templates))
+        if known not in self.turns:
+            self.turns[known] = self._made(templates, by_bucket=by_bucket)
+        return self.turns[known]
+
+    def _made(self, templates: Sequence[Template], *, by_bucket: bool) -> Turn:
         steps, lanes = templates[0], (0,) * len(templates[0])
-        if len(key) == 2:
-            forward, backward = templates
+        if len(templates) == 2:
+            program, (forward, backward) = self.program, templates
             limits = program.capacity, program.sync_ns, program.beside
             pair = paired(forward, backward, *limits)
             steps, lanes = pair.steps, pair.lanes
-        by_bucket = any(end and (kind, chunk) in program.ends for kind, chunk, end in key)
         bits = tuple(
             lane * LANE + (by_bucket and step.stream == DATA) * BUCKET
             for step, lane in zip(steps, lanes, strict=True)
@@ -131,283 +154,347 @@ class _Layout:
         if any(bits):
             self.kinds.append(bits)
         number = len(self.kinds) - 1 if any(bits) else 0
-        self.turns[key] = Turn.of(self.table.add(steps), lanes, number)
-        return self.turns[key]
+        return Turn.of(self.table.add(steps), lanes, number)
 
-    def source(self, action: Action) -> tuple[str, int] | None:
-        """The pass, and its chunk, whose result this one needs from the neighbouring chunk."""
-        if action.kind == "W":
-            return None
-        forward = action.kind == "F"
-        chunk = (self.chunks.before if forward else self.chunks.after)[action.chunk]
-        return None if chunk is None else ("F" if forward else "B", chunk)
+    def takes(self, kind: Pass, chunk: int) -> int:
+        """The result that a pass of the first micro-batch needs from the neighbouring chunk."""
+        chunks = self.chunks
+        source = None if kind == "W" else (chunks.before if kind == "F" else chunks.after)[chunk]
+        return NOTHING if source is None else self.gives(kind, source)
+
+    def gives(self, kind: Pass, chunk: int) -> int:
+        """The result of a pass of the first micro-batch; of a backward's halves the input's."""
+        if kind == "W":
+            return NOTHING
+        return ((kind != "F") * len(self.chunks.after) + chunk) * self.microbatches
+
+    def target(self, kind: Pass, chunk: int) -> int:
+        """The stage that takes the result of a pass."""
+        chunks = self.chunks
+        other = None if kind == "W" else (chunks.after if kind == "F" else chunks.before)[chunk]
+        return NOTHING if other is None else chunks.stage_of[other]
+
+    def message(self, stage: int, target: int, kind: Pass) -> int:
+        """The template of a message from one stage to another; within one there is none."""
+        if target in (stage, NOTHING):
+            return NOTHING
+        stream = send_stream(stage, target, self.program.stages, forward=kind == "F")
+        return self.messages[stream].number
+
+
+class _Actions:
+    """The ordered actions of a stage, in columns; a turn is one of them or the two of a pair."""
+
+    def __init__(self, order: Order, microbatches: int) -> None:
+        self.order = order
+        self.kind = np.array([kind for kind, _ in order.rows])[order.row]
+        self.chunk = self.by_row(lambda _, chunk: chunk)
+        self.microbatch = order.microbatch.astype(np.int64)
+        self.key = self.chunk * microbatches + self.microbatch
+        """Chunk and micro-batch as one number."""
+        self.lane = np.append(0, order.paired[:-1].astype(np.int64))
+        """1: the second of a pair."""
+        self.turn = np.cumsum(1 - self.lane) - 1
+        self.first = np.flatnonzero(self.lane == 0)
+        """By turn, its first action, and its last."""
+        self.last = np.append(self.first[1:], len(order)) - 1
+
+    def of(self, *kinds: Pass) -> Numbers:
+        """The places of actions of these kinds."""
+        return np.flatnonzero(np.isin(self.kind, kinds))
+
+    def by_row(self, told: Callable[[Pass, int], int]) -> Numbers:
+        """A number per action, told by its kind and chunk."""
+        return np.array([told(*row) for row in self.order.rows], np.int64)[self.order.row]
+
+    def results(self, told: Callable[[Pass, int], int]) -> Numbers:
+        """A result per action, told by its kind and chunk."""
+        number = self.by_row(told)
+        return np.where(number < 0, NOTHING, number + self.microbatch)
+
+    def ends(self) -> NDArray[np.bool_]:
+        """Which are the first forward or the last backward of their chunk."""
+        found = np.zeros(len(self.kind), bool)
+        for places in (self.of("F"), self.of("B", "W")[::-1]):
+            found[places[np.unique(self.chunk[places], return_index=True)[1]]] = True
+        return found
 
 
 class _Role:
-    """Lays out what a role of one stage does."""
+    """What a role of one stage does: its blocks, and which operations wait for which."""
 
-    def __init__(self, layout: _Layout, stage: int, order: Sequence[Action]) -> None:
-        self.layout, self.program, self.stage, self.order = layout, layout.program, stage, order
-        self.gathers = bool(self.program.receive) and self.program.stages > 1
-        self.size = 0
-        self.blocks: list[int] = []
-        """Of each: columns, kinds, then chunk and micro-batch of its passes."""
-        self.edges: list[int] = []
-        """Before and after, in turn."""
-        self.needs: list[tuple[Result, int]] = []
-        self.marks: list[int] = []
-        self.messages: dict[int, list[int]] = {}
-        self.copies: dict[tuple[int, int], list[int]] = {}
-        self.tails: dict[int, int] = {}
-        self.begun: int | None = None
-        """The first operation of the last turn."""
-        self.ends: frozenset[Action] = frozenset()
-        """First forwards and last backwards, where they differ."""
-
-    def edge(self, before: int, after: int) -> None:
-        """`after` waits for `before`."""
-        self.edges += (before, after)
+    def __init__(self, layout: _Layout, stage: int, order: Order) -> None:
+        self.layout, self.program, self.stage = layout, layout.program, stage
+        actions = self.actions = _Actions(order, layout.microbatches)
+        self.edges: list[tuple[Numbers, Numbers, Numbers]] = []
+        """Before, after, and the order in which an operation releases those after it."""
+        self.takes, self.gives = actions.results(layout.takes), actions.results(layout.gives)
+        self.target = actions.by_row(layout.target)
+        self.send = actions.by_row(self._message)
+        self.sends = np.flatnonzero(self.send >= 0)
+        self.turns, self.turn = self._turns()
+        self.out, self.beside, self.back = self._copied()
 
     def run(self) -> None:
-        """Lay out all that the role does."""
-        order = self.order
-        opened, released = self._open(), dict[int, int]()
-        self.ends = ends_of(order) if self.program.ends else frozenset()
-        copies = _Copies(self, order)
-        actions = iter(order)
-        for action in actions:
-            both = (action, next(actions)) if action.paired else (action,)
-            self.marks += [self.size] * len(both)
-            copies.begin(both)
-            held = [copies.needed(one) for one in both]
-            for one, before in zip(both, held, strict=True):
-                if one.kind == "F" and one.chunk in opened:
-                    before.append(opened.pop(one.chunk))
-            ends = self._take(both, held)
-            copies.end(both, ends)
-            for one, end in zip(both, ends, strict=True):
-                if one.kind in "BW":
-                    released[one.chunk] = end
-        self.marks.append(self.size)
-        self._finish(released)
+        """Lay out all that the role does, when all that there is to run is known."""
+        self._place()
+        self._chain()
+        self._begin()
+        self.ends = self._last(lambda one: one.ends)
+        self._copy()
+        self._send()
+        self._finish()
 
-    def append(self, columns: Columns, both: Sequence[Action], kinds: int = 0) -> int:
-        """Append an instance of a template; the position of its first operation."""
-        base, tails, edges = self.size, self.tails, self.edges
-        self.size += columns.size
-        one, other = both[0], both[-1]
-        self.blocks += (
-            columns.number,
-            kinds,
-            one.chunk,
-            one.microbatch,
-            other.chunk,
-            other.microbatch,
+    def _message(self, kind: Pass, chunk: int) -> int:
+        return self.layout.message(self.stage, self.layout.target(kind, chunk), kind)
+
+    def _turns(self) -> tuple[list[Turn], Numbers]:
+        """What there is to run, in the order in which it comes, and by turn its place there."""
+        actions, order = self.actions, self.actions.order
+        ends = actions.ends() if self.program.ends else np.zeros(len(order), bool)
+        code = 2 * order.row.astype(np.int64) + ends
+        both = 2 * len(order.rows) * code[actions.first] + code[actions.last]
+        _, place, number = np.unique(both, return_index=True, return_inverse=True)
+        coming, found = np.argsort(place), list[Turn]()
+        for at in actions.first[place[coming]].tolist():
+            pair = range(at, at + 1 + int(order.paired[at]))
+            rows = [order.rows[int(order.row[i])] for i in pair]
+            key = tuple((*row, bool(ends[i])) for row, i in zip(rows, pair, strict=True))
+            found.append(self.layout.turn(key))
+        return found, np.argsort(coming)[number]
+
+    def _copied(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Forwards whose activations go to the host; backwards that others come back beside, and
+        the backwards that need these."""
+        actions, nothing = self.actions, np.zeros(0, np.int64)
+        if not self.program.offload:
+            return nothing, nothing, nothing
+        out, backwards = actions.order.trips.forward, actions.of("B", "I")
+        coming = np.isin(actions.key[backwards[1:]], actions.key[out])
+        return out, backwards[:-1][coming], backwards[1:][coming]
+
+    # Blocks.
+
+    def _place(self) -> None:
+        """All blocks in their order, and the first operation of each."""
+        layout, actions, turns = self.layout, self.actions, len(self.turn)
+        template, kinds = np.full((turns, BLOCKS), NOTHING), np.zeros((turns, BLOCKS), np.int64)
+        template[:, MAIN] = np.array([one.columns.number for one in self.turns])[self.turn]
+        kinds[:, MAIN] = np.array([one.kinds for one in self.turns])[self.turn]
+        of = np.repeat(actions.first, BLOCKS).reshape(-1, BLOCKS, 1).repeat(2, axis=2)
+        of[:, MAIN, 1] = actions.last
+        for slot, by, whose, numbers in self._around():
+            at = actions.turn[by], slot + actions.lane[by]
+            template[at], of[at] = numbers, whose[:, None]
+        opening = layout.opening[self.stage].number if layout.opening else NOTHING
+        finish = layout.finish[self.stage].number
+        self.template = np.concatenate(([opening], template.ravel(), [finish]))
+        self.base = row_starts(np.where(self.template < 0, 0, layout.table.sizes[self.template]))
+        # What opens and closes the step is of no action.
+        whose = np.concatenate(([[-1, -1]], of.reshape(-1, 2), [[-1, -1]]))
+        columns = [self.template, np.concatenate(([0], kinds.ravel(), [0]))]
+        told = [np.append(column, -1) for column in (actions.chunk, actions.microbatch)]
+        columns += [column[whose[:, lane]] for lane in range(2) for column in told]
+        self.blocks = np.stack(columns, axis=1)
+        self.marks = self.base[1 + BLOCKS * np.append(actions.turn, turns)]
+
+    def _around(self) -> Iterator[tuple[int, Numbers, Numbers, Numbers | int]]:
+        """What turns issue beside passes: the block, by which actions, for which, its template."""
+        layout, sends = self.layout, self.sends
+        if self.gathers:
+            taking = np.flatnonzero(self.takes >= 0)
+            yield GATHER, taking, taking, layout.receive.number
+        yield SEND, sends, sends, self.send[sends]
+        if layout.copies:
+            yield OUT, self.out, self.out, layout.copies[TO_HOST].number
+            yield BACK, self.beside, self.back, layout.copies[FROM_HOST].number
+
+    @property
+    def gathers(self) -> bool:
+        """Whether messages are scattered, so that something brings them together."""
+        return bool(self.program.receive) and self.program.stages > 1
+
+    @property
+    def size(self) -> int:
+        """Operations."""
+        return int(self.base[-1])
+
+    def block(self, slot: int, actions: Numbers) -> Numbers:
+        """The numbers of blocks of actions."""
+        lane = 0 if slot == MAIN else self.actions.lane[actions]
+        return 1 + BLOCKS * self.actions.turn[actions] + slot + lane
+
+    def first(self, slot: int, actions: Numbers) -> Numbers:
+        """The first operations of blocks of actions."""
+        return self.base[self.block(slot, actions)]
+
+    # Edges.
+
+    def edge(self, before: Numbers, after: Numbers, block: Numbers, place: Numbers | int) -> None:
+        """Operations of blocks wait for those before them. Of edges of one block `place` says which
+        is first."""
+        self.edges.append((before, after, block * EDGES + place))
+
+    def _chain(self) -> None:
+        """Streams are in order: what a block has first on a stream waits for the last before it."""
+        present = np.flatnonzero(self.template >= 0)
+        streams = self.layout.table.streams
+        owner, item, place = streams.spread(self.template[present])
+        block, stream = present[owner], streams.items[item]
+        first, last = self.layout.table.reach[item].T
+        op, end = self.base[block] + first, self.base[block] + last
+        self.kernels = block[stream == COMPUTE], end[stream == COMPUTE]
+        order = np.argsort(stream, kind="stable")
+        same = stream[order[1:]] == stream[order[:-1]]
+        before, after = order[:-1][same], order[1:][same]
+        self.edge(end[before], op[after], block[after], place[after])
+
+    def _begin(self) -> None:
+        """Passes wait for the results that they take, or for what gathers these, and for weights;
+        the host for the beginning of the turn before."""
+        actions, every = self.actions, self.actions.first
+        issues = [one.columns.issue for one in self.turns]
+        main = self.first(MAIN, every)
+        begun = main + np.array([one.begin for one in self.turns])[self.turn]
+        issue = np.array([NOTHING if one is None else one for one in issues])[self.turn]
+        at = np.flatnonzero(issue[1:] >= 0) + 1
+        # The host is at most a pass ahead.
+        self.edge(begun[at - 1], main[at] + issue[at], self.block(MAIN, every[at]), CHAINED)
+        awaited = self.program.message.awaited
+        self.roots = Ragged.of(
+            [
+                [*roots, *([] if issue is None or not awaited else [issue])]
+                for one, issue in zip(self.turns, issues, strict=True)
+                for roots in (one.roots[0], one.roots[-1])
+            ]
         )
-        for stream, offset in columns.first:
-            if stream in tails:
-                edges += (tails[stream], base + offset)
-        for stream, offset in columns.last:
-            tails[stream] = base + offset
-        return base
+        taking = np.flatnonzero(self.takes >= 0)
+        if self.gathers:
+            gathers = self.first(GATHER, taking)
+            self.needs = self.takes[taking], gathers
+            self._hold(taking, gathers)
+        else:
+            owner, op, _ = self._begins(taking)
+            self.needs = self.takes[taking[owner]], op
+        if self.program.opening:
+            forwards = actions.of("F")
+            opens = [*dict(zip(self.program.opens[self.stage], count(), strict=False)).items()]
+            for chunk, op in opens:
+                own = forwards[actions.chunk[forwards] == chunk][:1]
+                self._hold(own, np.full(len(own), op))
 
-    def _open(self) -> dict[int, int]:
-        """Append what opens the step; by chunk the operation that its first forward waits for."""
-        if not self.program.opening:
-            return {}
-        chunks = self.program.opens[self.stage]
-        base = self.append(self.layout.opening[self.stage], (Action("F", -1, -1),))
-        return {chunk: base + place for place, chunk in enumerate(chunks)}
+    def _begins(self, actions: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """The operations with which these passes begin: whose, which, and the how manieth."""
+        rows = 2 * self.turn[self.actions.turn[actions]] + self.actions.lane[actions]
+        owner, item, place = self.roots.spread(rows)
+        return owner, self.first(MAIN, actions)[owner] + self.roots.items[item], place
 
-    def _take(self, both: tuple[Action, ...], held: list[list[int]]) -> list[int]:
-        """Append a pass or a pair, block by block, with the messages of each, and let each wait for
-        what holds it up; the positions of their last operations."""
-        gathers = [self._gather(action) if self.gathers else None for action in both]
-        ends = self.ends
-        turn = self.layout.turn(
-            tuple([(one.kind, one.chunk, bool(ends) and one in ends) for one in both])
-        )
-        base, issue = self.append(turn.columns, both, turn.kinds), turn.columns.issue
-        if issue is not None and self.begun is not None:
-            # The host is at most a pass ahead.
-            self.edge(self.begun, base + issue)
-        self.begun = base + turn.begin
-        for action, gather, before, begins in zip(both, gathers, held, turn.roots, strict=True):
-            first = [base + i for i in begins]
-            if self.program.message.awaited and issue is not None:
-                first.append(base + issue)
-            self._receive(action, gather, first)
-            for op in before:
-                for root in first:
-                    self.edge(op, root)
-        for action, result in zip(both, turn.results, strict=True):
-            self._send(action, base + result)
-        return [base + end for end in turn.ends]
+    def _hold(self, actions: Numbers, ops: Numbers) -> None:
+        """Passes wait for operations, each for its own."""
+        owner, op, place = self._begins(actions)
+        self.edge(ops[owner], op, self.block(MAIN, actions)[owner], CHAINED + 1 + place)
 
-    def _gather(self, action: Action) -> int | None:
-        """Append what brings a scattered message together, where messages are scattered."""
-        if self.layout.source(action) is None:
-            return None
-        return self.append(self.layout.receive, (action,))
+    def _last(self, told: Callable[[Turn], tuple[int, ...]]) -> Numbers:
+        """An operation of each action, told by turn for each of its passes."""
+        places = np.array([(told(one)[0], told(one)[-1]) for one in self.turns])
+        every = np.arange(len(self.actions.kind))
+        return self.first(MAIN, every) + places[self.turn[self.actions.turn], self.actions.lane]
 
-    def _receive(self, action: Action, gather: int | None, begins: list[int]) -> None:
-        """The pass, or the gather before it, waits for the result that it needs."""
-        source = self.layout.source(action)
-        if source is None:
-            return
-        if gather is not None:
-            for root in begins:
-                self.edge(gather, root)
-        key = (*source, action.microbatch)
-        self.needs += [(key, after) for after in (begins if gather is None else [gather])]
+    def _copy(self) -> None:
+        """Copies to the host go out under the next forward, which the one after it waits for. They
+        come back from the start of the backward before theirs on."""
+        actions, out, forwards = self.actions, self.out, self.actions.of("F")
+        gone = np.full(len(actions.kind), NOTHING)
+        gone[out] = self.first(OUT, out)
+        self.edge(self.ends[out], gone[out], self.block(OUT, out), CHAINED)
+        held = forwards[2:][gone[forwards[:-2]] >= 0]
+        self._hold(held, gone[forwards[:-2]][gone[forwards[:-2]] >= 0])
+        back, block = self.first(BACK, self.beside), self.block(BACK, self.beside)
+        kernel = self._kernel(block)
+        known = kernel >= 0
+        self.edge(kernel[known], back[known], block[known], CHAINED)
+        left = np.full(len(self.layout.arrivals[0]), NOTHING)
+        left[actions.key[out]] = gone[out]
+        self.edge(left[actions.key[self.back]], back, block, CHAINED + 1)
+        self._hold(self.back, back)
 
-    def _send(self, action: Action, end: int) -> None:
-        """Send the result to the stage that runs the next pass, or hand it over where that is the
-        same stage."""
-        if action.kind == "W":
-            return
-        forward, chunks, own = action.kind == "F", self.layout.chunks, self.stage
-        target = (chunks.after if forward else chunks.before)[action.chunk]
-        if target is None:
-            return
-        stage = chunks.stage_of[target]
-        key = "F" if forward else "B", action.chunk, action.microbatch
-        if stage != own:
-            stream = send_stream(own, stage, self.program.stages, forward=forward)
-            op = self.append(self.layout.messages[stream], (action,))
-            self.edge(end, op)
-            self.messages.setdefault(stage, []).append(op)
-            end = op
-        self.layout.arrivals[key] = own, end
+    def _kernel(self, block: Numbers) -> Numbers:
+        """The last kernels before blocks."""
+        blocks, ends = self.kernels
+        at = np.searchsorted(blocks, block) - 1
+        return np.where(at < 0, NOTHING, ends[at])
 
-    def copy(self, stream: int, action: Action) -> int:
-        """Append a copy of a pass's activations between the device and the host."""
-        op = self.append(self.layout.copies[stream], (action,))
-        self.copies.setdefault((stream, action.chunk), []).append(op)
-        return op
+    def _send(self) -> None:
+        """Results go to the stage that runs the next pass, or are there where that is the same."""
+        op = self._last(lambda one: one.results)
+        message = self.first(SEND, self.sends)
+        self.edge(op[self.sends], message, self.block(SEND, self.sends), CHAINED)
+        op[self.sends] = message
+        given = self.target >= 0
+        self.layout.arrivals[:, self.gives[given]] = np.full(given.sum(), self.stage), op[given]
 
-    def _finish(self, released: dict[int, int]) -> None:
-        """Append what closes the step."""
-        program, stage, end = self.program, self.stage, self.tails[COMPUTE]
-        base = self.append(self.layout.finish[stage], (Action("B", -1, -1),))
+    def _finish(self) -> None:
+        """What closes the step waits for passes of its chunk, or for all."""
+        program, stage, block = self.program, self.stage, np.array([len(self.template) - 1])
+        backwards, (end,) = self.actions.of("B", "W"), self._kernel(block).tolist()
+        pairs = self.actions.chunk[backwards], self.ends[backwards]
+        released = dict(zip(*(column.tolist() for column in pairs), strict=True))
         steps = zip(program.finish[stage], program.ready_after[stage], strict=True)
-        for op, (step, chunk) in enumerate(steps, base):
-            if chunk is not None:
-                self.edge(released[chunk], op)
-            elif not step.after and step.stream != COMPUTE:
-                self.edge(end, op)
+        for op, (step, chunk) in enumerate(steps, int(self.base[-2])):
+            before = end if chunk is None else released[chunk]
+            if chunk is not None or (not step.after and step.stream != COMPUTE):
+                self.edge(np.array([before]), np.array([op]), block, CHAINED)
 
+    def waits(self) -> tuple[Numbers, Numbers]:
+        """All edges, before and after, as operations release those after them."""
+        before, after, when = (np.concatenate(column) for column in zip(*self.edges, strict=True))
+        order = np.argsort(when, kind="stable")
+        return before[order], after[order]
 
-class _Copies:
-    """The activations of one role on their way to the host and back: out under the next forward,
-    which the one after it waits for; back from the start of the backward before theirs on."""
+    def messages(self) -> dict[int, Numbers]:
+        """By the stage they go to."""
+        op, target = self.first(SEND, self.sends), self.target[self.sends]
+        return {stage: op[target == stage] for stage in dict.fromkeys(target.tolist())}
 
-    def __init__(self, role: _Role, order: Sequence[Action]) -> None:
-        self.role = role
-        away = offloaded(order) if role.program.offload else frozenset[tuple[int, int]]()
-        self.away = away
-        backwards = [one for one in order if one.kind in ("B", "I")] if away else []
-        self.coming = {
-            (now.chunk, now.microbatch): after
-            for now, after in pairwise(backwards)
-            if (after.chunk, after.microbatch) in away
-        }
-        """Backward -> the one after it, whose activations come back beside it."""
-        self.out: dict[tuple[int, int], int] = {}
-        self.back: dict[tuple[int, int], int] = {}
-        self.last: list[int | None] = [None, None]
-        """The copies out of the last two forwards."""
-
-    def begin(self, both: Sequence[Action]) -> None:
-        """Before an action: what the next backward needs starts to come back when this one's
-        stream gets to it."""
-        for one in both:
-            if one.kind not in ("B", "I") or not self.coming:
-                continue
-            after = self.coming.get((one.chunk, one.microbatch))
-            if after is None:
-                continue
-            role, key = self.role, (after.chunk, after.microbatch)
-            before = role.tails.get(COMPUTE)
-            op = role.copy(FROM_HOST, after)
-            if before is not None:
-                role.edge(before, op)
-            role.edge(self.out[key], op)
-            self.back[key] = op
-
-    def needed(self, action: Action) -> list[int]:
-        """The copies that an action waits for."""
-        if action.kind == "F":
-            first = self.last[0]
-            return [] if first is None else [first]
-        copy = self.back.pop((action.chunk, action.microbatch), None)
-        return [] if copy is None or action.kind == "W" else [copy]
-
-    def end(self, both: Sequence[Action], ends: Sequence[int]) -> None:
-        """After an action: what a forward has made goes out."""
-        for one, end in zip(both, ends, strict=True):
-            if one.kind != "F":
-                continue
-            key, op = (one.chunk, one.microbatch), None
-            if key in self.away:
-                op = self.role.copy(TO_HOST, one)
-                self.role.edge(end, op)
-                self.out[key] = op
-            self.last = [self.last[1], op]
+    def copies(self) -> dict[tuple[int, int], Numbers]:
+        """By stream and chunk."""
+        chunk, ways = self.actions.chunk, ((TO_HOST, OUT, self.out), (FROM_HOST, BACK, self.back))
+        found: dict[tuple[int, int], Numbers] = {}
+        for stream, slot, of in ways:
+            op = self.first(slot, of if slot == OUT else self.beside)
+            for one in dict.fromkeys(chunk[of].tolist()):
+                found[stream, one] = op[chunk[of] == one]
+        return dict(sorted(found.items(), key=lambda pair: int(pair[1][0])))
 
 
 # From blocks to operations.
 
 
-@dataclass(slots=True)
-class _Edges:
-    """Edges that leave a stage's operations, beside those inside a template."""
-
-    before: list[NDArray[np.int64]] = field(default_factory=list[NDArray[np.int64]])
-    after: list[NDArray[np.int64]] = field(default_factory=list[NDArray[np.int64]])
-    stage: list[int] = field(default_factory=list[int])
-
-    def add(self, before: NDArray[np.int64], after: NDArray[np.int64], stage: int) -> None:
-        """To operations of a stage."""
-        self.before.append(before)
-        self.after.append(after)
-        self.stage.append(stage)
-
-
 def _finished(layout: _Layout, roles: Sequence[_Role]) -> list[Stage]:
-    edges = [_Edges() for _ in roles]
+    edges = [[(*role.waits(), stage)] for stage, role in enumerate(roles)]
     for stage, role in enumerate(roles):
-        pairs = np.array(role.edges, np.int64).reshape(-1, 2)
-        edges[stage].add(pairs[:, 0], pairs[:, 1], stage)
-    needed: list[NDArray[np.int64]] = []
-    for stage, role in enumerate(roles):
-        found = [(*layout.arrivals[key], after) for key, after in role.needs]
-        rows = np.array(found, np.int64).reshape(-1, 3)
-        needed.append(rows[:, 2])
-        sources: list[int] = np.unique(rows[:, 0]).tolist()
-        for source in sources:
-            own = rows[rows[:, 0] == source]
-            edges[source].add(own[:, 1], own[:, 2], stage)
+        result, op = role.needs
+        source, end = layout.arrivals[:, result]
+        others: list[int] = np.unique(source).tolist()
+        for other in others:
+            own = source == other
+            edges[other].append((end[own], op[own], stage))
     kinds = row_starts([len(row) for row in layout.kinds])
     bits = np.array([bit for row in layout.kinds for bit in row] or [0], np.int64)
     return [
-        _stage(layout.table, role, edges[stage], needed[stage], (kinds, bits))
-        for stage, role in enumerate(roles)
+        _stage(layout.table, role, edges[stage], (kinds, bits)) for stage, role in enumerate(roles)
     ]
 
 
 def _stage(
     table: Table,
     role: _Role,
-    edges: _Edges,
-    needed: NDArray[np.int64],
+    edges: Sequence[tuple[Numbers, Numbers, int]],
     kinds: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> Stage:
-    steps = table.steps
-    blocks = np.array(role.blocks, np.int64).reshape(-1, 6)
-    sizes = np.diff(table.first)[blocks[:, 0]]
-    block = np.repeat(np.arange(len(blocks)), sizes)
-    place = np.arange(role.size) - row_starts(sizes)[block]
+    steps, blocks = table.steps, role.blocks
+    block = np.repeat(np.arange(len(blocks)), np.diff(role.base))
+    place = np.arange(role.size) - role.base[block]
     step = (table.first[blocks[:, 0]][block] + place).astype(np.int32)
     bits = np.zeros(role.size, np.int64)
     marked = np.nonzero(blocks[:, 1][block])[0]
@@ -415,8 +502,8 @@ def _stage(
     lane = 2 * (bits & LANE)
     chunk, microbatch = blocks[block, 2 + lane], blocks[block, 3 + lane]
     microbatch[bits & BUCKET > 0] = -1
-    targets, target, target_stage, waits = _targets(steps, step, edges, role.stage)
-    waits += np.bincount(needed, minlength=role.size)
+    targets, target, target_stage, waits = _targets(steps, step, edges)
+    waits += np.bincount(role.needs[1], minlength=role.size)
     return Stage(
         step=step,
         chunk=chunk.astype(np.int32),
@@ -425,34 +512,33 @@ def _stage(
         targets=targets,
         target=target,
         target_stage=target_stage,
-        marks=np.array(role.marks, np.int64),
+        marks=role.marks,
         sending=np.intersect1d(step, [*steps.traffic]).astype(np.int64),
         grouped={
             name: np.nonzero(steps.group[step] == code)[0] for code, name in enumerate(steps.groups)
         },
-        messages={stage: np.array(ops, np.int64) for stage, ops in role.messages.items()},
-        copies={key: np.array(ops, np.int64) for key, ops in role.copies.items()},
+        messages=role.messages(),
+        copies=role.copies(),
     )
 
 
 def _targets(
-    steps: Steps, step: Indices, edges: _Edges, stage: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    steps: Steps, step: Indices, edges: Sequence[tuple[Numbers, Numbers, int]]
+) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """By operation how many wait for it, who, of which stage, and for how many it waits. Those of
-    its template come first."""
+    its template come first, then those of its own stage, whose edges are the first."""
     size = len(step)
-    inside = np.diff(steps.after.first)[step]
-    before = np.repeat(np.arange(size), inside)
-    rank = np.arange(len(before)) - row_starts(inside)[before]
-    local = before + steps.after.items[steps.after.first[step][before] + rank]
-    leaving, arriving = np.concatenate(edges.before), np.concatenate(edges.after)
-    goes_to = np.repeat(edges.stage, [len(part) for part in edges.after])
+    before, item, rank = steps.after.spread(step)
+    local = before + steps.after.items[item]
+    leaving, arriving = (np.concatenate([one[column] for one in edges]) for column in range(2))
+    goes_to = np.repeat([stage for *_, stage in edges], [len(one[0]) for one in edges])
     order = np.argsort(leaving, kind="stable")
-    outside, source = np.bincount(leaving, minlength=size), leaving[order]
+    inside, outside = np.diff(steps.after.first)[step], np.bincount(leaving, minlength=size)
+    source = leaving[order]
     first = row_starts(inside + outside)
-    target, target_stage = np.empty(first[-1], np.int64), np.full(first[-1], stage)
+    target, target_stage = np.empty(first[-1], np.int64), np.full(first[-1], edges[0][2])
     target[first[before] + rank] = local
     places = first[source] + inside[source] + np.arange(len(order)) - row_starts(outside)[source]
     target[places], target_stage[places] = arriving[order], goes_to[order]
-    waits = np.bincount(local, minlength=size) + np.bincount(edges.after[0], minlength=size)
+    waits = np.bincount(local, minlength=size) + np.bincount(edges[0][1], minlength=size)
     return inside + outside, target, target_stage, waits

@@ -15,7 +15,7 @@ from twin.engine.events import play
 from twin.engine.graph import NONE, Graph
 from twin.engine.longest_path import copies_meet, longest_path
 from twin.engine.played import Played, Progress, Times
-from twin.engine.program import Program
+from twin.engine.program import STREAMS, Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.trace import Spans, Trace
 from twin.engine.unroll import unroll
@@ -152,8 +152,9 @@ def _spans(graph: Graph, played: Played) -> tuple[Spans, NDArray[np.int64]]:
     codes = {name: code for code, name in enumerate(_names(graph))}
     renamed = np.array([codes.get(name, NONE) for name in graph.names], np.int32)
     order = np.nonzero(played.end > played.start)[0]
-    keys = played.start[order], graph.stream[order], graph.role[order]
-    order = order[np.lexsort(keys)]
+    # Operations of a stream start in their order.
+    lane = graph.role[order].astype(np.int64) * len(STREAMS) + graph.stream[order]
+    order = order[np.argsort(lane.astype(np.min_scalar_type(lane.max(initial=0))), kind="stable")]
     rows = np.full(len(graph), NONE, np.int64)
     rows[order] = np.arange(len(order))
     spans = Spans(

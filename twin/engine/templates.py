@@ -82,9 +82,28 @@ class Table:
         return self._known[id(template)]
 
     @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Steps of each template."""
+        return np.array([one.size for one in self.columns], np.int64)
+
+    @cached_property
     def first(self) -> NDArray[np.int64]:
         """Where each template begins."""
-        return row_starts([one.size for one in self.columns])
+        return row_starts(self.sizes)
+
+    @cached_property
+    def streams(self) -> Ragged:
+        """By template, the streams that it has steps on."""
+        return Ragged.of([[stream for stream, _ in one.first] for one in self.columns])
+
+    @cached_property
+    def reach(self) -> NDArray[np.int64]:
+        """Of each of these streams, the first step and the last."""
+        pairs = ((one.first, one.last) for one in self.columns)
+        reach = [
+            (a, b) for first, last in pairs for (_, a), (_, b) in zip(first, last, strict=True)
+        ]
+        return np.array(reach, np.int64).reshape(-1, 2)
 
     @cached_property
     def steps(self) -> Steps:
