@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from twin.errors import Problem, TwinError, UsageError
+from twin.spec.base import descriptions
 
 INTERRUPTED = 130
 """As a shell tells of SIGINT."""
@@ -105,10 +106,10 @@ def section_options(
     parser: argparse.ArgumentParser, section: type[BaseModel], names: Sequence[str]
 ) -> None:
     """An option for each of these fields of a section."""
-    defaults = section().model_dump(mode="json")
+    defaults, meanings = section().model_dump(mode="json"), descriptions(section)
     for name in names:
         default = "" if defaults[name] is None else f" [{defaults[name]}]"
-        told = f"{section.model_fields[name].description}{default}"
+        told = f"{meanings[name]}{default}"
         kind = int if type(defaults[name]) is int else str
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, metavar="VALUE", type=kind, help=told)

@@ -27,7 +27,7 @@ from twin.routing import Routing
 from twin.schedules.base import Schedule
 from twin.sources import Sourced
 from twin.spec.axis import members
-from twin.spec.base import Spec
+from twin.spec.base import Spec, descriptions
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import FabricSpec, GpuSpec, NodeSpec
 from twin.spec.cost import PurchaseSpec, SiteSpec
@@ -333,12 +333,13 @@ def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
     """A member of an axis as data: its first sentence, and the settings it can be given."""
 
     fields = member.model_fields if issubclass(member, Spec) else {}
+    told = descriptions(member)
     settings = [
         {
             "name": name,
             "required": field.is_required(),
             "default": None if field.is_required() else field.get_default(),
-            "meaning": field.description or "",
+            "meaning": told[name],
         }
         for name, field in fields.items()
         if name != "kind"

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from twin.errors import FieldError, Origin, Problem
 from twin.loading.tree import Branch, Child, Items, KeyPath, Leaf, Node, find, hint, nearest
 from twin.spec.axis import Axis, members
-from twin.spec.base import Spec
+from twin.spec.base import Spec, descriptions
 from twin.units import BareNumberError, QuantityError
 
 _COMPARED = 100
@@ -88,8 +88,9 @@ def _where(path: KeyPath) -> str:
 def _missing(root: type[Spec], tree: Branch, path: KeyPath) -> Problem:
     *above, key = path
     parent = tuple(above)
-    field = _field(_section(root, tree, parent), key)
-    meaning = f" ({field.description})" if field and field.description else ""
+    section = _section(root, tree, parent)
+    told = dict(zip(_keys(section), descriptions(section).values(), strict=True) if section else ())
+    meaning = f" ({told[key]})" if told.get(key) else ""
     message = f"the key `{key}` is missing{_where(parent)}"
     fix = f"add `{key}: ...`{meaning}"
     return Problem("TW011", ".".join(path), message, fix, _key(tree, parent))

@@ -26,12 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
+
 from twin.loading.catalog import SLOTS, PartKind, open_library, part_names
 from twin.loading.files import read_data, shipped_scenarios
 from twin.loading.tree import PHASES
 from twin.network.topology import kinds
 from twin.scenario import OF_A_PHASE, PhaseSpec, Scenario, UpdateScenario
 from twin.sources import KINDS
+from twin.spec.base import descriptions
 
 Json: TypeAlias = dict[str, Any]
 """A JSON object."""
@@ -90,7 +94,9 @@ _FABRIC_KIND: Final = ("cluster", "fabric", "kind")
 
 def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     """The schema; names of parts are those under `folders`/catalog, and the shipped."""
-    schema, update = Scenario.model_json_schema(), UpdateScenario.model_json_schema()
+    schema, update = (
+        one.model_json_schema(schema_generator=_Described) for one in (Scenario, UpdateScenario)
+    )
     schema["$defs"] |= update["$defs"]
     library, _ = open_library(folders)
     needs = _Needs(schema["$defs"])
@@ -128,6 +134,19 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
         },
         "$defs": dict(sorted(schema["$defs"].items())),
     }
+
+
+class _Described(GenerateJsonSchema):
+    """A schema whose fields have the docstrings below them as descriptions."""
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> Json:
+        """Of a section."""
+        found, section = super().model_schema(schema), schema["cls"]
+        for name, told in descriptions(section).items():
+            key = section.model_fields[name].alias or name
+            if told and key in found["properties"]:
+                found["properties"][key]["description"] = told
+        return found
 
 
 def _of_both(training: Json, update: Json) -> Json:

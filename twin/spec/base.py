@@ -12,7 +12,13 @@ longer than nanoseconds in 64 bits can count (292 years). Several together still
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import (
@@ -31,15 +37,39 @@ from twin.errors import FieldError
 
 class Spec(BaseModel):
     """A frozen section of a scenario; unknown keys are errors. The docstring below a field is its
-    description."""
+    description (`descriptions`), which is read when somebody asks: nobody who runs does. Validators
+    are built at first use, so that of nested sections only the outermost has one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        for field in cls.model_fields.values():
-            field.description = " ".join(field.description.split()) if field.description else None
+
+def descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below the fields of a section, by field, those of its bases included."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, BaseModel):
+            found |= _docstrings(base.__module__).get(base.__qualname__, {})
+    return {name: found.get(name, "") for name in section.model_fields}
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, dict[str, str]]:
+    """The docstrings below fields in a module, by class and field."""
+    source = inspect.getsource(sys.modules[module])
+    classes = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ClassDef)]
+    found: dict[str, dict[str, str]] = {}
+    for one in classes:
+        fields = found.setdefault(one.name, {})
+        for field, below in pairwise(one.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    fields[name] = " ".join(text.split())
+                case _:
+                    pass
+    return found
 
 
 def _reads(dimension: units.Dimension, least: float, most: float) -> BeforeValidator:

@@ -26,7 +26,7 @@ from twin.routing import Routing
 from twin.schedules.base import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import members
-from twin.spec.base import Spec
+from twin.spec.base import Spec, descriptions
 from twin.spec.kpis import Kpi
 from twin.spec.model import ModelSpec
 from twin.ui import PLAN, session
@@ -217,13 +217,16 @@ def choice_rows(category: Choice) -> list[dict[str, str]]:
 
 def settings(category: Choice, kind: str) -> list[dict[str, str]]:
     """What can be set on a member of an axis."""
+    member = CHOICES[category][kind]
     return [
         {
             "Setting": f"`{name}`",
             "Default": "required" if field.is_required() else as_text(field.default),
-            "What it means": field.description or "",
+            "What it means": told,
         }
-        for name, field in CHOICES[category][kind].model_fields.items()
+        for (name, field), told in zip(
+            member.model_fields.items(), descriptions(member).values(), strict=True
+        )
         if name != "kind"
     ]
 

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from reference.optim.spec import OptimizerSpec, QkClipSpec, ScheduleSpec
+from twin.spec.base import descriptions
 
 
 def test_defaults_are_kimi_k2s_and_moonlights():
@@ -34,4 +35,4 @@ def test_values_out_of_bounds_and_unknown_keys_are_refused(wrong):
 
 @pytest.mark.parametrize("spec", [OptimizerSpec, QkClipSpec, ScheduleSpec])
 def test_every_field_says_what_it_means(spec):
-    assert all(field.description for field in spec.model_fields.values())
+    assert all(descriptions(spec).values())
