@@ -33,7 +33,6 @@ from typing import Annotated, Any, Final, Literal, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 import twin
-from twin.answers.parquet import Column, from_parquet, to_parquet
 from twin.engine.trace import Spans, Trace
 from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
@@ -49,7 +48,6 @@ _LOG = logging.getLogger(__name__)
 RUN = "run.json"
 VERSION: Final = 1
 """Version of an entry's files."""
-_LEDGER = TypeAdapter(dict[str, Sourced])
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -92,7 +90,7 @@ class StoredRun:
         """The JSON report as it was stored. Raises `UsageError` where it cannot be read."""
         document = _json(self, "report.json")
         try:
-            _SAID.validate_python(document)
+            TypeAdapter(_Said).validate_python(document)
         except ValidationError:
             raise _unreadable(self, "its report is none that this version knows") from None
         return document
@@ -126,14 +124,21 @@ class _Said:
     kpis: dict[str, float | None]
 
 
-_RECORD, _SAID = TypeAdapter(_Record), TypeAdapter(_Said)
+@cache
+def _records() -> TypeAdapter[_Record]:
+    return TypeAdapter(_Record)
+
+
+@cache
+def _ledgers() -> TypeAdapter[dict[str, Sourced]]:
+    return TypeAdapter(dict[str, Sourced])
 
 
 def take(key: Key) -> tuple[Trace, Made, Path] | None:
     """The stored trace of this key with its circumstances; None where there is no sound one."""
     path = runs_folder() / key.folder
     try:
-        record = _RECORD.validate_json(read_bytes(path / RUN))
+        record = _records().validate_json(read_bytes(path / RUN))
         if record.key != key:
             return None
         files = {name: read_bytes(path / name) for name in (SPANS, REST)}
@@ -203,7 +208,7 @@ def recall(entry: StoredRun) -> Scenario:
     Raises `UsageError` where this version cannot read it.
     """
     try:
-        ledger = _LEDGER.validate_python(_json(entry, "ledger.json"))
+        ledger = _ledgers().validate_python(_json(entry, "ledger.json"))
         document = entry.report["scenario"]
         scenario = Scenario.model_validate(document, context=Provenance(ledger=ledger))
     except (ValidationError, KeyError):
@@ -231,7 +236,7 @@ def _files(key: Key, scenario: Scenario, trace: Trace, report: Report) -> dict[s
     return {
         **played,
         "scenario.yaml": resolve(scenario).encode(),
-        "ledger.json": _LEDGER.dump_json(dict(scenario.ledger)),
+        "ledger.json": _ledgers().dump_json(dict(scenario.ledger)),
         "report.json": _text(report.to_json()),
         RUN: _text(asdict(record)),
     }
@@ -250,7 +255,7 @@ def _entry(path: Path) -> StoredRun | None:
     if path.name.startswith("."):
         return None
     try:
-        record = _RECORD.validate_json(read_bytes(path / RUN))
+        record = _records().validate_json(read_bytes(path / RUN))
         size = sum(file.stat().st_size for file in path.iterdir())
     except (OSError, ValueError, OverflowError):
         return None
@@ -296,6 +301,8 @@ _UNITS = {"start": "ns", "end": "ns"}
 
 def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, bytes]:
     """The files that hold a trace, by name; `about` is written into the table's metadata."""
+    from twin.answers.parquet import Column, to_parquet  # noqa: PLC0415
+
     columns = {
         one.name: Column(
             getattr(trace.spans, one.name),
@@ -311,6 +318,8 @@ def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, bytes]:
 
 def trace_of(files: Mapping[str, bytes]) -> Trace:
     """The trace that was written. Raises whatever the readers raise at files that are none."""
+    from twin.answers.parquet import from_parquet  # noqa: PLC0415
+
     columns, _ = from_parquet(files[SPANS])
     rest = json.loads(files[REST])
     known = {name: kind.validate_python(rest[name]) for name, kind in _rest().items()}

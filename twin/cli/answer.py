@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,14 +23,16 @@ from twin.cli.output import (
     Output,
     complain,
 )
-from twin.explore.search.recommendation import Progress as SearchProgress
-from twin.explore.search.recommendation import Told as SearchTold
-from twin.explore.sweep.sweep import SweepProgress, Told
 from twin.kinds.base import Check, Fidelity, Verb, kind_named, kind_of
 from twin.loading import load_any
 from twin.planning.types import Warning
 from twin.reports.head import Head, Judgement, sentence
 from twin.scenario import Root, Scenario
+
+if TYPE_CHECKING:
+    from twin.explore.search.recommendation import Progress as SearchProgress
+    from twin.explore.search.recommendation import Told as SearchTold
+    from twin.explore.sweep.sweep import SweepProgress, Told
 
 T = TypeVar("T")
 _EVERY_SECONDS = 10.0

@@ -333,7 +333,7 @@ def choice_document(kind: str, member: type[Any]) -> dict[str, Any]:
     """A member of an axis as data: its first sentence, and the settings it can be given."""
 
     fields = member.model_fields if issubclass(member, Spec) else {}
-    told = descriptions(member)
+    told = descriptions(member) if fields else {}
     settings = [
         {
             "name": name,

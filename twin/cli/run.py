@@ -10,7 +10,6 @@ import typer
 from twin.answers import check as check_scenario
 from twin.cli.answer import answered, exit_code, say_failed, say_unmeasured
 from twin.cli.output import Output
-from twin.cli.seals import sealed
 from twin.kinds.base import Fidelity, kind_of
 from twin.loading import load_any
 from twin.reports.head import expectation_notes
@@ -47,6 +46,8 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     )
     kept: dict[str, Any] = {}
     if seal:
+        from twin.cli.seals import sealed
+
         kept = sealed(found, output_folder)
     if output.json:
         output.document(found.kind.document(found) | kept)

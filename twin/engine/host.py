@@ -11,7 +11,7 @@ A CPU that trains is host and device in one (`ahead: false`): its thread issues 
 it. Steps named `issue` on the stream of compute stand for that, and no time is hidden.
 
 The host may be one pass ahead of the device, as the queue of launches of a GPU (1,024) allows for
-about one: `twin.engine.layout` has that edge. OURS: one thread for forward and backward (PyTorch's
+about one: `twin.engine.blocks` has that edge. OURS: one thread for forward and backward (PyTorch's
 autograd thread runs while the main thread waits), and no launch latency beside `sync`.
 """
 

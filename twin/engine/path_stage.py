@@ -386,7 +386,7 @@ class Stage:
 
 
 class Copies:
-    """Activations of one stage on their way to the host and back, as `twin.engine.layout` has them;
+    """Activations of one stage on their way to the host and back, as `twin.engine.blocks` has them;
     a copy lasts what it lasts beside the turn that it starts with."""
 
     def __init__(self) -> None:

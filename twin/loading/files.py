@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Literal, cast
 from ruamel.yaml import YAML
 
 from twin.errors import Origin, Problem, UsageError
+from twin.loading.kept_trees import keep_tree, kept_tree
 from twin.loading.tree import Branch, Items, Leaf, Node, hint
 from twin.loading.yaml_text import read_yaml, split_lines
 from twin.scenario import Scenario
@@ -130,7 +131,9 @@ def read_tree(
             fix = "`twin export SCENARIO --format html` writes pages that do"
             message = f"the page `{name}` holds no scenario"
             return None, [Problem("TW005", "", message, fix, arrival)]
-    tree, problems = _tree_of(text, name, arrival, how)
+    shipped = path.is_relative_to(shipped_folder())
+    kept = ".".join(path.relative_to(shipped_folder()).parts) if shipped else ""
+    tree, problems = _tree_of(text, name, kept, arrival, how)
     return tree, list(problems)
 
 
@@ -177,17 +180,21 @@ def read_bytes(path: Path) -> bytes:
 
 @lru_cache(maxsize=128)
 def _tree_of(
-    text: str, name: str, arrival: Origin | None, how: Arrival
+    text: str, name: str, kept: str, arrival: Origin | None, how: Arrival
 ) -> tuple[Branch | None, tuple[Problem, ...]]:
-    """The same of a file's text. Parsing is most of what loading takes, and the same few files come
-    again with every override, so the last ones are kept; nobody changes a tree."""
+    """The same of a file's text, `kept` under a name for the next process. Parsing is most of what
+    loading takes, and the same few files come again with every override, so the last ones are
+    remembered; nobody changes a tree."""
     lines = split_lines(text)
 
     def locate(line: int, column: int, width: int) -> Origin:
         shown = lines[line] if line < len(lines) else ""
         return Origin(name, line + 1, column + 1, shown, width, arrival, how)
 
-    tree, problems = read_yaml(text, locate)
+    known = kept_tree(kept, text, locate) if kept else None
+    tree, problems = (known, []) if known else read_yaml(text, locate)
+    if kept and tree and not known and not problems:
+        keep_tree(kept, text, tree)
     if isinstance(tree, Branch):
         return tree, tuple(problems)
     if not problems:

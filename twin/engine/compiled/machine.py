@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import platform
 import subprocess
 import sys
@@ -21,6 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import time
 from typing import Any, Final
+
+from twin.loading.kept_trees import folders
 
 SYMBOL: Final = "twin_play"
 """Name of the player in the object file."""
@@ -78,8 +79,7 @@ def places() -> tuple[Path, ...]:
         return ()
     build = f"{sys.platform} {platform.machine()} {SYMBOL}".encode()
     name = f"kernel.{hashlib.sha256(text + build).hexdigest()[:16]}.o"
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twin"
-    return source.parent / "__pycache__" / name, user / name
+    return tuple(folder / name for folder in folders(__file__))
 
 
 def sealed(data: bytes) -> bytes:
