@@ -16,6 +16,8 @@ endif
 # One thread per process: two test workers on two cores leave none for torch's spinning threads.
 export OMP_NUM_THREADS ?= 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Images set this. Every process would then compile the source of all that it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help app train test check lint types layers suite verify answers screenshots clean
 help: ## say what each command does

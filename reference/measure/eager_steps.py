@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -104,16 +105,16 @@ def _bucketed(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]
 
 def model_of(asked: EagerStep, device: torch.device) -> nn.Module:
     """Transformers' module of the model, its weights drawn anew."""
-    from transformers import AutoConfig, AutoModelForCausalLM  # noqa: PLC0415  takes seconds
-
+    # Its import takes seconds, and its types take pyright half a minute.
+    transformers = import_module("transformers")
     fields = config_of(asked.model, {"use_cache": False})
     kind = fields.pop("model_type")
-    config: Any = AutoConfig.for_model(kind, **fields)
+    config = transformers.AutoConfig.for_model(kind, **fields)
     chosen = {"attn_implementation": "sdpa"}
     if asked.loops and asked.model.moe is not None:
         chosen["experts_implementation"] = "eager"
     with device:
-        made: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **chosen)
+        made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **chosen)
     if asked.recomputes:
         made.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()
