@@ -171,12 +171,6 @@ def test_a_training_run_and_a_weight_update_are_not_compared(
         assert "`small` is a training run" in done.err
 
 
-def test_compare_with_one_scenario_is_a_usage_error(twin_command: Command, small: str) -> None:
-    done = twin_command("compare", small)
-    assert done.code == 2
-    assert "at least two" in done.err
-
-
 def test_resolve_says_where_every_value_came_from(twin_command: Command, small: str) -> None:
     done = twin_command("resolve", small, "--set", "cost.gpu_hour=3USD")
     assert done.code == 0

@@ -8,16 +8,12 @@ drawn too (from the edges where there is nothing else) and are in no hidden test
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
 from reference.agentic.code.problems import Arguments, ProblemKind, problem_kinds
-
-VERSION = 1
 
 
 class CallExample(NamedTuple):
@@ -51,22 +47,6 @@ class CodeTask:
     """A text that passes all; empty where none is known."""
     tolerance: float = 0.0
     """By which floats may differ, relative or absolute."""
-
-
-_TASK = TypeAdapter(CodeTask)
-
-
-def task_json(task: CodeTask) -> dict[str, Any]:
-    """A task as one JSON object; tuples become lists."""
-    return {"version": VERSION, **asdict(task)}
-
-
-def task_of(row: Mapping[str, Any]) -> CodeTask:
-    """The task of a row that `task_json` wrote. Raises ValueError for any other row."""
-    task = _TASK.validate_python(row)
-    if not task.hidden:
-        raise ValueError("a task needs hidden tests")
-    return task
 
 
 def table_of_examples(task: CodeTask) -> str:
