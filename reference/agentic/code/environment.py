@@ -127,7 +127,7 @@ def verdict_of(task: CodeTask, results: tuple[CheckResult, ...]) -> Verdict:
     checks: dict[str, bool] = {}
     causes: set[str] = set()
     for at, (result, test) in enumerate(zip(results, task.hidden, strict=True)):
-        checks[f"hidden {at}"] = right = is_expected(result, test.expected, task.tolerance)
+        checks[f"hidden {at}"] = right = is_expected(result, test.expected)
         if not right:
             causes.add(_cause(result))
     return Verdict(checks, tuple(cause for cause in CAUSES if cause in causes))

@@ -45,8 +45,6 @@ class CodeTask:
     tags: tuple[str, ...] = ()
     solution: str = ""
     """A text that passes all; empty where none is known."""
-    tolerance: float = 0.0
-    """By which floats may differ, relative or absolute."""
 
 
 def table_of_examples(task: CodeTask) -> str:

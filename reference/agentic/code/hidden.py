@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -102,30 +101,26 @@ def run_checks(
     ]
 
 
-def is_expected(result: CheckResult, expected: Any, tolerance: float = 0.0) -> bool:
-    """Whether a result is the expected one. Tuples equal lists, true is not 1, floats may differ by
-    the tolerance, relative or absolute."""
+def is_expected(result: CheckResult, expected: Any) -> bool:
+    """Whether a result is the expected one. Tuples equal lists, and true is not 1."""
     if isinstance(expected, Raises):
         return result.kind == "raises" and result.value == expected.name
-    return result.kind == "value" and _equal(result.value, expected, tolerance)
+    return result.kind == "value" and _equal(result.value, expected)
 
 
-def _equal(value: Any, expected: Any, tolerance: float) -> bool:
+def _equal(value: Any, expected: Any) -> bool:
     if isinstance(expected, list | tuple):
         return (
             isinstance(value, list | tuple)
             and len(value) == len(expected)
-            and all(_equal(*pair, tolerance) for pair in zip(value, expected, strict=True))
+            and all(_equal(*pair) for pair in zip(value, expected, strict=True))
         )
     if isinstance(expected, dict):
         return (
             isinstance(value, dict)
             and value.keys() == expected.keys()
-            and all(_equal(value[key], item, tolerance) for key, item in expected.items())
+            and all(_equal(value[key], item) for key, item in expected.items())
         )
-    if isinstance(expected, float) and isinstance(value, float | int):
-        close = math.isclose(value, expected, rel_tol=tolerance, abs_tol=tolerance)
-        return not isinstance(value, bool) and (close or value == expected)
     return isinstance(value, bool) == isinstance(expected, bool) and value == expected
 
 
