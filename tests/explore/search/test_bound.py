@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,20 +21,31 @@ from twin.schedules import SCHEDULES
 from twin.schedules.base import looped
 
 
-def candidates(scenario: Scenario, nodes: int, count: int, seed: int):
-    judge = Judge(space(scenario, (nodes,)))
-    for _ in judge.all():
-        pass
+@pytest.fixture(scope="module")
+def judged(small: Scenario) -> Callable[[int], Judge]:
+    """The judge of all layouts on so many nodes."""
+
+    @cache
+    def judged(nodes: int) -> Judge:
+        judge = Judge(space(small, (nodes,)))
+        for _ in judge.all():
+            pass
+        return judge
+
+    return judged
+
+
+def sample(judge: Judge, count: int, seed: int):
     found = judge.found.candidates
-    return judge, random.Random(seed).sample(found, min(count, len(found)))
+    return random.Random(seed).sample(found, min(count, len(found)))
 
 
 @pytest.mark.parametrize(
     "nodes", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
 )
-def test_no_step_is_shorter_than_its_bound(small, nodes):
-    judge, found = candidates(small, nodes, 40, nodes)
-    for candidate in found:
+def test_no_step_is_shorter_than_its_bound(small, judged, nodes):
+    judge = judged(nodes)
+    for candidate in sample(judge, 40, nodes):
         scenario = candidate.layout.applied(small)
         step = simulate(lower(plan(scenario)), fidelity="fast").step_ns
         tight = judge.refined(candidate)
@@ -40,16 +53,15 @@ def test_no_step_is_shorter_than_its_bound(small, nodes):
 
 
 @pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_no_plan_holds_less_than_its_bound(small, nodes):
-    _, found = candidates(small, nodes, 60, nodes)
-    for candidate in found:
+def test_no_plan_holds_less_than_its_bound(small, judged, nodes):
+    for candidate in sample(judged(nodes), 60, nodes):
         held = plan(candidate.layout.applied(small)).memory.peak.peak_bytes
         assert candidate.least_bytes <= held * (1 + 1e-9), candidate.layout.words
 
 
-def test_events_are_no_shorter_than_the_bound_either(small):
-    judge, found = candidates(small, 2, 8, 7)
-    for candidate in found:
+def test_events_are_no_shorter_than_the_bound_either(small, judged):
+    judge = judged(2)
+    for candidate in sample(judge, 8, 7):
         step = simulate(lower(plan(candidate.layout.applied(small)))).step_ns
         assert judge.refined(candidate).least_ns <= step, candidate.layout.words
 
@@ -71,17 +83,17 @@ def test_the_bound_of_equal_stages_is_the_formula_of_1f1b():
     assert bound.nanoseconds(runs) == (runs + stages - 1) * (forward + backward)
 
 
-def test_the_bound_is_close_where_nothing_is_shared(small):
+def test_the_bound_is_close_where_nothing_is_shared(small, judged):
     """Unpaired passes on one node: what is left out is messages, reductions and the update."""
     layout = next(
         one.layout
-        for one in candidates(small, 1, 10_000, 0)[1]
+        for one in judged(1).found.candidates
         if one.layout.schedule == SCHEDULES["1f1b"].model_validate({"kind": "1f1b"})
         and one.layout.pipeline == 2
         and one.layout.tensor == 1
     )
     scenario = layout.applied(small)
-    bound = Judge(space(small, (1,))).bound(layout, scenario)
+    bound = judged(1).bound(layout, scenario)
     step = simulate(lower(plan(scenario)), fidelity="fast").step_ns
     assert bound.nanoseconds(microbatches(scenario)) > 0.7 * step
 
