@@ -304,7 +304,7 @@ def forward(
         ]
     )
     x_1ND = model.embedding(ids_N[None])
-    turns_NR = model.positions.turns(0, int(positions_N.max()) + 1, x_1ND)[positions_N]
+    turns_NR = model.positions.turns(int(positions_N.max()) + 1, x_1ND)[positions_N]
     for index, block in enumerate(cast("Iterable[TransformerBlock]", model.layers.values())):
         normed_1ND = block.attention_norm(x_1ND)
         place = (cache, index, slots_N)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from reference.model.attention import Cache
 from reference.model.transformer import Transformer
 
-__all__ = ["Cache", "Transformer"]
+__all__ = ["Transformer"]

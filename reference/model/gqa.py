@@ -1,7 +1,7 @@
 """Multi-head attention, grouped-query when there are fewer key-value heads (arXiv:2305.13245), with
 Llama's rotary pairing.
 
-Shapes: B batch, T tokens, S tokens seen, D hidden, H heads, G key-value heads, Q head width.
+Shapes: B batch, T tokens, D hidden, H heads, G key-value heads, Q head width.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from reference.model.attention import Attention, LayerCache
+from reference.model.attention import Attention
 from reference.model.layers import Linear, RmsNorm
 from reference.model.rope import Positions, rotate_halves
 from twin.spec.model import GroupedAttention, ModelSpec
@@ -31,18 +31,12 @@ class GroupedQueryAttention(Attention):
         self.q_norm = RmsNorm(spec.head_dim, model.norm_eps, *place) if spec.qk_norm else None
         self.k_norm = RmsNorm(spec.head_dim, model.norm_eps, *place) if spec.qk_norm else None
 
-    def forward(
-        self, x_BTD: Tensor, positions: Positions, cache: LayerCache | None = None
-    ) -> Tensor:
-        """[B, T, D], before the residual; with a cache the tokens follow those in it."""
-        start = cache.length if cache else 0
-        turns = positions.turns(start, start + x_BTD.shape[1], x_BTD)
+    def forward(self, x_BTD: Tensor, positions: Positions) -> Tensor:
+        """[B, T, D], before the residual."""
+        turns = positions.turns(x_BTD.shape[1], x_BTD)
         q_BTHQ = self._head(self.q(x_BTD), self.heads, self.q_norm, turns)
         k_BTGQ = self._head(self.k(x_BTD), self.kv_heads, self.k_norm, turns)
         v_BTGQ = self.v(x_BTD).unflatten(-1, (self.kv_heads, -1))
-        if cache is not None:
-            k, v = cache.extend(k_BTGQ.flatten(2), v_BTGQ.flatten(2))
-            k_BTGQ, v_BTGQ = (part.unflatten(-1, (self.kv_heads, -1)) for part in (k, v))
         return self.out(self._attend(q_BTHQ, k_BTGQ, v_BTGQ).flatten(2))
 
     def _head(self, x_BTX: Tensor, heads: int, norm: RmsNorm | None, turns: Tensor) -> Tensor:

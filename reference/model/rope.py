@@ -26,14 +26,14 @@ class Positions:
         self.rope = rope
         self.width = width
 
-    def turns(self, start: int, stop: int, like: Tensor) -> Tensor:
-        """Unit complex numbers, stop - start by R / 2, on `like`'s device; double precision
+    def turns(self, stop: int, like: Tensor) -> Tensor:
+        """Unit complex numbers, stop by R / 2, on `like`'s device; double precision
         where `like` has it, though the angles are fp32."""
         size = 1 << max(stop - 1, 255).bit_length()
         dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
         # A frozen section has a hash, which pyright does not see.
         made = _turns(self.rope, self.width, size, like.device, dtype)  # pyright: ignore[reportArgumentType]
-        return made[start:stop]
+        return made[:stop]
 
 
 @lru_cache(maxsize=32)

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from reference.kernels.linear import embedding
 from reference.memory.stash import layer
-from reference.model.attention import Attention, Cache, LayerCache
+from reference.model.attention import Attention
 from reference.model.gqa import GroupedQueryAttention
 from reference.model.layers import Linear, RmsNorm, SwiGlu
 from reference.model.mla import MultiLatentAttention
@@ -81,17 +81,16 @@ class Transformer(nn.Module):
                 self.head.weight = self.embedding.weight
         self.positions = _positions(spec, spec.rope)
 
-    def forward(self, tokens_BT: Tensor, cache: Cache | None = None) -> Tensor:
-        """Logits [B, T, W] of the token after each. With a cache the tokens follow those in it."""
-        return self.head(self.hidden(tokens_BT, cache))
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Logits [B, T, W] of the token after each."""
+        return self.head(self.hidden(tokens_BT))
 
-    def hidden(self, given: Tensor, cache: Cache | None = None) -> Tensor:
+    def hidden(self, given: Tensor) -> Tensor:
         """What the head reads, or the next part: [B, T, D]. Given are tokens [B, T], or what the
         part before gives."""
         x_BTD = self.embedding(given) if self.part.embedding else given
         for index, block in enumerate(self.layers.values(), self.part.first):
-            own = cache.layers[index] if cache else None
-            x_BTD = layer(index, block, x_BTD, self.positions, own)
+            x_BTD = layer(index, block, x_BTD, self.positions)
         return self.final_norm(x_BTD) if self.part.head else x_BTD
 
     def loss(self, given: Tensor, targets_BT: Tensor, weights_BT: Tensor | None = None) -> Tensor:
@@ -156,11 +155,9 @@ class TransformerBlock(nn.Module):
             else SwiGlu(model.hidden, model.ffn.width, *place)
         )
 
-    def forward(
-        self, x_BTD: Tensor, positions: Positions, cache: LayerCache | None = None
-    ) -> Tensor:
+    def forward(self, x_BTD: Tensor, positions: Positions) -> Tensor:
         """The next layer's input, [B, T, D]."""
-        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), positions, cache)
+        x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD), positions)
         return x_BTD + self.ffn(self.ffn_norm(x_BTD))
 
 

@@ -207,7 +207,7 @@ def _swiglu_backward(device: torch.device, *, T: int, D: int) -> Call:
 def _rope(device: torch.device, *, T: int, D: int) -> Call:
     width = min(ROTARY, D)
     x_BTHR = bf16(device, 1, T, D // width, width)
-    turns_TR = Positions(Rope(), width).turns(0, T, x_BTHR)
+    turns_TR = Positions(Rope(), width).turns(T, x_BTHR)
     return lambda: rotate(x_BTHR, turns_TR)
 
 

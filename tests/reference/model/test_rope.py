@@ -21,7 +21,7 @@ def _yarn(**settings: float) -> Yarn:
 def test_a_pair_turns_by_its_position_times_its_frequency() -> None:
     x = torch.zeros(1, 3, 1, 4)
     x[..., 0] = 1.0  # the first plane turns one radian per position
-    turned = rotate(x, Positions(Rope(), 4).turns(0, 3, x))
+    turned = rotate(x, Positions(Rope(), 4).turns(3, x))
     for position in range(3):
         torch.testing.assert_close(
             turned[0, position, 0], torch.tensor([cos(position), sin(position), 0.0, 0.0])
@@ -37,7 +37,7 @@ def test_logits_depend_on_the_distance_of_positions_alone(turn) -> None:
     size = (q.norm() * k.norm()).item()
 
     def logit(first: int, second: int) -> float:
-        turned = (turn(x, table.turns(at, at + 1, x)) for x, at in ((q, first), (k, second)))
+        turned = (turn(x, table.turns(at + 1, x)[at:]) for x, at in ((q, first), (k, second)))
         one, other = turned
         return (one * other).sum().item()
 
@@ -47,7 +47,7 @@ def test_logits_depend_on_the_distance_of_positions_alone(turn) -> None:
 
 def test_both_pairings_are_one_rotation_in_another_order() -> None:
     x = torch.randn(1, 5, 2, 6)
-    turns = Positions(Rope(), 6).turns(0, 5, x)
+    turns = Positions(Rope(), 6).turns(5, x)
     order = torch.tensor([0, 2, 4, 1, 3, 5])  # halves: (0, 3), (1, 4), (2, 5)
     torch.testing.assert_close(rotate(x, turns)[..., order], rotate_halves(x[..., order], turns))
 
@@ -66,7 +66,7 @@ def test_kimi_k2_s_logits_are_1_8133_times_larger_with_yarn() -> None:
 def test_unequal_mscales_scale_the_rotations_themselves() -> None:
     yarn = _yarn(factor=40.0, mscale_all_dim=0.0)
     like = torch.zeros(1)
-    turns = Positions(Rope(yarn=yarn), 8).turns(0, 1, like)
+    turns = Positions(Rope(yarn=yarn), 8).turns(1, like)
     torch.testing.assert_close(turns.abs(), torch.full((1, 4), 0.1 * log(40) + 1))
 
 

@@ -13,7 +13,6 @@ from reference.dialog import Message
 from reference.inference.engine import Engine
 from reference.inference.spec import EngineSpec
 from reference.model import Transformer
-from reference.model.attention import Cache
 from reference.model.transformer import initialize
 from reference.rl.records import NOBODY, PromptGroup, Response, group_json, group_of
 from reference.rl.rollout import DivergedError
@@ -117,9 +116,7 @@ def test_paused_responses_of_a_model_go_on_as_if_nothing_had_been() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_log_probabilities_are_the_trainers_absorbed_or_not(
-    dtype: torch.dtype, bound: float
-) -> None:
+def test_log_probabilities_are_the_trainers(dtype: torch.dtype, bound: float) -> None:
     model = Transformer(ModelSpec.model_validate(LATENT), dtype=dtype)
     initialize(model, 0)
     for parameter in model.parameters():
@@ -132,16 +129,9 @@ def test_log_probabilities_are_the_trainers_absorbed_or_not(
         part.rest(found)
     for one in found:
         ids = torch.tensor([[*one.prompt, *one.tokens]])
-        for logits in (model(ids), _cached(model, ids, absorbed=True), _cached(model, ids)):
-            now = logits[0, len(one.prompt) - 1 : -1].double().log_softmax(-1)
-            ours = now.gather(1, ids[0, len(one.prompt) :, None])[:, 0]
-            assert (ours - torch.tensor(one.policy, dtype=torch.float64)).abs().max() < bound
-
-
-def _cached(model: Transformer, ids: torch.Tensor, *, absorbed: bool = False) -> torch.Tensor:
-    cache = Cache(model.spec.layers, absorbed=absorbed)
-    parts = [model(ids[:, at : at + 1], cache) for at in range(ids.shape[1])]
-    return torch.cat(parts, 1).detach()
+        now = model(ids)[0, len(one.prompt) - 1 : -1].double().log_softmax(-1)
+        ours = now.gather(1, ids[0, len(one.prompt) :, None])[:, 0]
+        assert (ours - torch.tensor(one.policy, dtype=torch.float64)).abs().max() < bound
 
 
 def test_a_response_over_its_bound_is_cut_and_judged_as_it_stands() -> None:
