@@ -19,7 +19,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -31,40 +30,12 @@ from torch import Tensor, nn
 from reference.convert.config import config_of
 from reference.measure.clock import finish
 from twin.loading import load
-from twin.spec.model import ModelSpec
 
 BUCKET: Final = 1 << 27
 """Parameters whose gradients are fp32 at a time."""
 WARM: Final = 3
 FEWEST: Final = 5
 """Steps before the first that counts, and steps that count."""
-
-
-@dataclass(frozen=True, slots=True)
-class EagerStep:
-    """What a scenario asks of one GPU: a model, and micro-batches of some rows of a length."""
-
-    model: ModelSpec
-    rows: int
-    length: int
-    passes: int
-    recomputes: bool
-    loops: bool
-    """Experts one after the other, as Transformers ran them before its fifth version."""
-
-
-def read_step(path: Path) -> EagerStep:
-    """The step of a scenario."""
-    scenario: Any = load(path)
-    train, rows = scenario.train, scenario.parallel.micro_batch
-    return EagerStep(
-        scenario.model,
-        rows,
-        train.sequence,
-        train.global_batch // (rows * train.sequence),
-        "full" in scenario.memory.recompute,
-        scenario.parallel.dispatcher == "loop",
-    )
 
 
 class Masters:
@@ -103,33 +74,35 @@ def _bucketed(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]
         yield bucket
 
 
-def model_of(asked: EagerStep, device: torch.device) -> nn.Module:
-    """Transformers' module of the model, its weights drawn anew."""
+def model_of(scenario: Any, device: torch.device) -> nn.Module:
+    """Transformers' module of a scenario's model, its weights drawn anew."""
     # Its import takes seconds, and its types take pyright half a minute.
     transformers = import_module("transformers")
-    fields = config_of(asked.model, {"use_cache": False})
+    fields = config_of(scenario.model, {"use_cache": False})
     kind = fields.pop("model_type")
     config = transformers.AutoConfig.for_model(kind, **fields)
     chosen = {"attn_implementation": "sdpa"}
-    if asked.loops and asked.model.moe is not None:
+    if scenario.parallel.dispatcher == "loop" and scenario.model.moe is not None:
+        # One after the other, as Transformers ran experts before its fifth version.
         chosen["experts_implementation"] = "eager"
     with device:
         made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, **chosen)
-    if asked.recomputes:
+    if "full" in scenario.memory.recompute:
         made.gradient_checkpointing_enable({"use_reentrant": False})
     return made.train()
 
 
-def step_of(asked: EagerStep, model: nn.Module, device: torch.device) -> Callable[[], float]:
-    """One training step; returns its loss."""
+def step_of(scenario: Any, model: nn.Module, device: torch.device) -> Callable[[], float]:
+    """One training step on one GPU; returns its loss."""
     optimizer = Masters(list(model.parameters()))
-    shape = asked.passes, asked.rows, asked.length
-    batch = torch.randint(asked.model.vocab, shape, device=device)
+    rows, length = scenario.parallel.micro_batch, scenario.train.sequence
+    passes = scenario.train.global_batch // (rows * length)
+    batch = torch.randint(scenario.model.vocab, (passes, rows, length), device=device)
 
     def step() -> float:
         total: Tensor | None = None
         for tokens in batch:
-            loss: Tensor = model(input_ids=tokens, labels=tokens).loss / asked.passes
+            loss: Tensor = model(input_ids=tokens, labels=tokens).loss / passes
             loss.backward()
             total = loss.detach() if total is None else total + loss.detach()
         optimizer.step()
@@ -141,12 +114,12 @@ def step_of(asked: EagerStep, model: nn.Module, device: torch.device) -> Callabl
 
 def measure(path: Path, seconds: float, device: torch.device) -> dict[str, Any]:
     """What the step of a scenario takes."""
-    asked = read_step(path)
+    scenario: Any = load(path)
     torch.manual_seed(0)
     cuda = device.type == "cuda"
     started = time.perf_counter()
-    model = model_of(asked, device)
-    step = step_of(asked, model, device)
+    model = model_of(scenario, device)
+    step = step_of(scenario, model, device)
     for _ in range(WARM):
         step()
     finish(device)
@@ -176,7 +149,7 @@ def measure(path: Path, seconds: float, device: torch.device) -> dict[str, Any]:
             "allocated": torch.cuda.max_memory_allocated(device),
             "reserved": torch.cuda.max_memory_reserved(device),
         }
-    return found | _parts(asked, model, device)
+    return found | _parts(scenario, model, device)
 
 
 def _count(found: list[int], phase: str, info: dict[str, int]) -> None:
@@ -184,10 +157,11 @@ def _count(found: list[int], phase: str, info: dict[str, int]) -> None:
         found.append(1)
 
 
-def _parts(asked: EagerStep, model: nn.Module, device: torch.device) -> dict[str, Any]:
+def _parts(scenario: Any, model: nn.Module, device: torch.device) -> dict[str, Any]:
     """Seconds of the host until a forward and a backward are issued, until they are over, and the
     objects that a forward keeps for Python's garbage collector."""
-    tokens = torch.randint(asked.model.vocab, (asked.rows, asked.length), device=device)
+    shape = scenario.parallel.micro_batch, scenario.train.sequence
+    tokens = torch.randint(scenario.model.vocab, shape, device=device)
     found: dict[str, list[float]] = {}
     kept = 0
     for _ in range(3):

@@ -1,40 +1,14 @@
 """Models that the tests of the arithmetic use: the catalog's, and small ones of every block."""
 
-from pathlib import Path
-from typing import Any
-
-from ruamel.yaml import YAML
-
+from twin.loading import catalog_parts, load_part
 from twin.spec.model import DenseFfn, GroupedAttention, LatentAttention, ModelSpec, Moe
 
-CATALOG = Path(__file__).parents[2] / "scenarios" / "catalog" / "models"
-NAMES = sorted(path.stem for path in CATALOG.glob("*.yaml"))
+NAMES = sorted(catalog_parts("models"))
 
 
 def catalog(name: str) -> ModelSpec:
-    """A catalog model, read without the loader: provenance keys dropped, sourced leaves opened."""
-    return ModelSpec.model_validate({"name": name} | _plain(name))
-
-
-def _plain(name: str) -> dict[str, Any]:
-    data = YAML(typ="safe").load(CATALOG / f"{name}.yaml")
-    base = _plain(data["extends"]) if "extends" in data else {}
-    about = ("source", "kind", "aliases", "extends")
-    own = {key: _opened(value) for key, value in data.items() if key not in about}
-    base.pop("name", None)
-    return _over(base, own)
-
-
-def _over(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`own` over `base`, sections merged."""
-    both = [key for key in own if isinstance(own[key], dict) and isinstance(base.get(key), dict)]
-    return base | own | {key: _over(base[key], own[key]) for key in both}
-
-
-def _opened(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    return node["value"] if "value" in node else {key: _opened(leaf) for key, leaf in node.items()}
+    """A catalog model."""
+    return load_part("models", name).spec
 
 
 def gpt(layers: int, hidden: int, heads: int, vocab: int = 51200, positions: int = 2048):

@@ -189,20 +189,12 @@ def test_both_find_a_deadlock(code: machine.Code) -> None:
         play_compiled(code, graph, program)
 
 
-def test_a_queue_that_is_too_short_is_made_longer(
-    code: machine.Code, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "value", "programs"), [("QUEUE", 1, 5), ("KNOWN", 16, 10)])
+def test_a_short_queue_and_forgotten_sets_of_flows_change_nothing(
+    limit: str, value: int, programs: int, code: machine.Code, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled_player, "QUEUE", 1)
-    for seed in range(5):
-        program = drawn(seed)
-        assert_same(unroll(program, program.microbatches), program, code)
-
-
-def test_sets_of_flows_that_are_forgotten_give_the_same(
-    code: machine.Code, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled_player, "KNOWN", 16)
-    for seed in range(10):
+    monkeypatch.setattr(compiled_player, limit, value)
+    for seed in range(programs):
         program = drawn(seed)
         assert_same(unroll(program, program.microbatches), program, code)
 

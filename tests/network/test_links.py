@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
 from twin.network import topology
-from twin.network.links import LinkClass, capacity, crowding, far_share, latency, sharers
+from twin.network.links import LinkClass, capacity, crossing, far_share, latency, sharers
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
 
 def test_an_nvlink_port_carries_its_line_rate_times_its_efficiency() -> None:
@@ -52,6 +53,12 @@ def test_a_leafs_uplinks_carry_what_its_nics_send_over_the_oversubscription(
     spec = cluster(4, kind=kind, oversubscription=4.0)
     assert sharers(spec, "leaf") == nics
     assert capacity(spec, "leaf") == pytest.approx(nics * 4e9 / 4)
+
+
+def crowding(spec: ClusterSpec, kind, placed: Placement) -> float:
+    """How many times longer the NICs' bytes of a group take when all groups of its kind exchange
+    at once: a leaf's uplinks carry 1 / oversubscription of what its NICs send."""
+    return max(1.0, spec.fabric.oversubscription * crossing(spec, kind, placed))
 
 
 def test_a_leaf_that_holds_nothing_up_is_no_link() -> None:

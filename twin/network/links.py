@@ -95,19 +95,6 @@ def latency(
     return cluster.node.nic.latency + switches * fabric.hop_latency
 
 
-def crowding(
-    cluster: ClusterSpec, kind: CollectiveKind | Literal["message"], placement: Placement
-) -> float:
-    """How many times longer the NICs' bytes of a group take because uplinks are oversubscribed,
-    when all groups of its kind exchange at once; 1 inside one pod or at full bisection.
-
-    A leaf's uplinks carry 1 / oversubscription of what its NICs send. So a ring over four nodes of
-    each pod does not feel an oversubscription of 4. Flows that do not share a leaf evenly would
-    feel more; groups of other kinds that use the same uplinks at the same time, too.
-    """
-    return max(1.0, cluster.fabric.oversubscription * crossing(cluster, kind, placement))
-
-
 def crossing(
     cluster: ClusterSpec, kind: CollectiveKind | Literal["message"], placement: Placement
 ) -> float:
