@@ -1,7 +1,5 @@
 """The model: a decoder-only transformer built from the model YAML that the simulator reads."""
 
-from __future__ import annotations
-
 from reference.model.transformer import Transformer
 
 __all__ = ["Transformer"]

@@ -1,7 +1,5 @@
 """`python -m reference.rl`."""
 
-from __future__ import annotations
-
 import sys
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ CPU time of this process where one core is asked about: other work on the machin
 little. A recommendation uses two processes, so its time is wall time.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,8 +1,6 @@
 """The page Explore in a real browser: a small search finds layouts, and one of them opens as a
 scenario."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.served import edit, open_link, settle

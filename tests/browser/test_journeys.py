@@ -1,7 +1,5 @@
 """The main journeys in a real Chromium, light and dark, with a clean console."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -114,17 +112,6 @@ def test_two_visitors_do_not_see_each_other_s_edits(visitor, address):
 
 
 @pytest.mark.slow
-def test_a_wrong_edit_is_shown_as_the_command_line_shows_it_and_stays(visitor, address):
-    page = visitor()
-    open_link(page, f"{address}/?v=1&plan={FULL}")
-    edit(page, "Tensor", "7")
-    page.get_by_text("TW102").first.wait_for()
-    assert page.locator("input[value='7']").count() == 1
-    page.get_by_role("button", name="Revert").click()
-    page.get_by_test_id("stSidebar").get_by_text("Fits").wait_for()
-
-
-@pytest.mark.slow
 def test_a_file_that_is_no_text_is_refused_and_another_one_opens(visitor, address):
     page = visitor()
     open_link(page, f"{address}/?v=1&plan={FULL}")
@@ -181,17 +168,6 @@ BEYOND = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].fl
         return box.width && (box.left < edge.left - 1 || box.right > edge.right + 1);
     }).map(text => text.textContent);
 })"""
-
-
-@pytest.mark.slow
-def test_an_old_link_to_a_weight_update_opens_its_result(visitor, address):
-    page = visitor()
-    open_link(page, f"{address}/weight_update?update=kimi-k2-weight-update-16xh20")
-    page.wait_for_url("**/result?**plan=kimi-k2-weight-update-16xh20")
-    page.get_by_role("heading", name="Where the update goes").wait_for()
-    page.reload()
-    page.get_by_role("heading", name="Where the update goes").wait_for()
-    assert page.get_by_text("could not be opened").count() == 0
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The page Measured in a real browser: a run that the app was opened with, beside its plan."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.served import open_link, open_page, served, settle

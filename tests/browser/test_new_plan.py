@@ -1,7 +1,5 @@
 """From a config.json to a decision to send, in a real browser, without YAML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

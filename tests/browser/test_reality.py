@@ -1,8 +1,6 @@
 """The page Reality in a real browser: a dot that is clicked tells its row, which opens as a
 plan."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.served import choose, open_link, open_page, settle

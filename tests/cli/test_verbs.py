@@ -60,14 +60,6 @@ def test_json_is_one_versioned_document_alone_on_stdout(
     assert done.err == ""
 
 
-def test_the_same_scenario_gives_the_same_bytes_but_for_the_clock(
-    twin_command: Command, small: str
-) -> None:
-    clock = re.compile(r'"(created|wall_seconds)": .*')
-    first, second = (clock.sub("", twin_command("run", small, "--json").out) for _ in "ab")
-    assert first == second
-
-
 def test_quiet_keeps_the_verdict_only(twin_command: Command, small: str) -> None:
     done = twin_command("run", small, "--quiet")
     assert done.out.startswith("Fits with ")

@@ -6,37 +6,12 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
 import twin
 
 SHIPPED = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
-
-
-class Answer(Protocol):
-    """Exit code and JSON document of `twin run ARGUMENTS --json`."""
-
-    def __call__(self, *arguments: str) -> tuple[int, dict[str, Any]]: ...
-
-
-@pytest.fixture
-def answer(program: Path, tmp_path: Path) -> Answer:
-    """Runs the command in an empty folder, as someone would who has no checkout."""
-
-    def run(*arguments: str) -> tuple[int, dict[str, Any]]:
-        done = subprocess.run(
-            [program, "run", *arguments, "--json"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            check=False,
-        )
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
-
-    return run
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
@@ -64,24 +39,16 @@ def test_microbatches_follow_from_batch_and_ranks(name: str, microbatches: int, 
     assert twin.plan(scenario).microbatches == microbatches
 
 
-def test_kimi_k2_fits_with_its_memory_policy_and_says_that_routing_is_balanced(
-    answer: Answer,
-) -> None:
-    code, report = answer("kimi-k2-2048xh800")
-    assert (code, report["fits"]) == (0, True)
+def test_kimi_k2_fits_and_says_that_routing_is_balanced(program: Path, tmp_path: Path) -> None:
+    """The command in an empty folder, as someone runs it who has no checkout."""
+    words = [program, "run", "kimi-k2-2048xh800", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=True)
+    report = json.loads(done.stdout)
+    assert report["fits"]
     assert "balanced-routing" in [warning["code"] for warning in report["warnings"]]
 
 
-def test_kimi_k2_does_not_fit_without_offload(answer: Answer) -> None:
-    code, report = answer("kimi-k2-256xh800", "--fidelity", "fast", "--set", "memory.offload=[]")
-    assert (code, report["fits"]) == (4, False)
-    assert report["memory"]["peak_bytes"] > report["memory"]["budget"]
-
-
-@pytest.mark.parametrize(("name", "measured"), [("full", 18.13), ("selective", 13.75)])
-def test_gpt_175b_is_within_ten_percent_of_its_measured_step(
-    name: str, measured: float, answer: Answer
-) -> None:
-    """Korthikanti et al. 2022, Table 5; neither row was used to set any efficiency."""
-    _, report = answer(f"gpt-175b-64xa100-{name}")
-    assert report["kpis"]["step_seconds"] == pytest.approx(measured, rel=0.10)
+def test_kimi_k2_does_not_fit_without_offload() -> None:
+    memory = twin.plan(twin.load("kimi-k2-256xh800", ["memory.offload=[]"])).memory
+    assert not memory.fits
+    assert memory.peak.peak_bytes > memory.budget

@@ -1,7 +1,5 @@
 """What is written where it does not belong, or not written: keys, files, YAML, overrides."""
 
-from __future__ import annotations
-
 from tests.loading.wrong_inputs import FABRICS, TOY, WrongInput, toy
 from twin.loading.tree import hint
 

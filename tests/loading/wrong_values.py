@@ -1,7 +1,5 @@
 """Values that a field cannot hold: units, types, ranges, names, sources, expectations."""
 
-from __future__ import annotations
-
 from tests.loading.wrong_inputs import FABRICS, WrongInput, toy
 from twin.loading.tree import hint
 from twin.network.topology import kinds

@@ -1,8 +1,6 @@
 """Ways into the app beside a question: a launch script, an iteration in several modes; and no page
 is empty."""
 
-from __future__ import annotations
-
 from tests.ui.test_pages import words
 from twin.explore.sweep.sweep import Sweep
 from twin.kinds.base import kind_of

@@ -1,7 +1,5 @@
 """The page Network: links in use, and whether the experts' all-to-all can hide."""
 
-from __future__ import annotations
-
 from twin.explore.study.hidden import HiddenExpert
 from twin.ui import answers
 from twin.ui.answers import hiding

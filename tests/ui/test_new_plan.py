@@ -1,8 +1,6 @@
 """The page New plan: the example at first sight, errors beside their fields, the first answer at
 once, an own model without YAML, the decision, and the way to the plan."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict, replace

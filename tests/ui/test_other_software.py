@@ -1,7 +1,5 @@
 """The software of a plan: asked for first on Plan, compared with other stacks on Result."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

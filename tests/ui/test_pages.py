@@ -1,7 +1,5 @@
 """Every page, as its visitor drives it; nothing is lost when a plan is wrong."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,8 +1,6 @@
 """Text to `Scenario`: files, what they extend, catalog names and overrides, with the origin of
 every value; and a resolved scenario back to text."""
 
-from __future__ import annotations
-
 from twin.loading.catalog import Part, catalog_parts, load_part, stacks_of, unavailable
 from twin.loading.load import load, load_any
 from twin.loading.yaml_text import Row, resolve, rows, scenario_hash

@@ -1,7 +1,5 @@
 """Reports: the answers to a run, what they say in words, and how two of them differ."""
 
-from __future__ import annotations
-
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES
 from twin.reports.compare import Comparison, Delta, compare
 from twin.reports.head import RunInfo

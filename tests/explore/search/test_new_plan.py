@@ -1,7 +1,5 @@
 """From a question to a scenario, sizes and a page, without YAML."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is recommended is the best of the space."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -5,8 +5,6 @@
 # pyright: reportOptionalOperand=false, reportArgumentType=false, reportAttributeAccessIssue=false
 # pyright: reportOperatorIssue=false, reportCallIssue=false
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A run that asks its model trains the same weights as one that does not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What each scorer takes for right."""
 
-from __future__ import annotations
-
 import pytest
 
 from reference.dialog import Message

@@ -1,7 +1,5 @@
 """The built-in tasks are what their builder makes, and wrong ones are told."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

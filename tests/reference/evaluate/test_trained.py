@@ -1,7 +1,5 @@
 """What a run's model is asked is computed as it was trained, cut where it says so."""
 
-from __future__ import annotations
-
 import json
 from math import log
 from pathlib import Path

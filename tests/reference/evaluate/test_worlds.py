@@ -1,7 +1,5 @@
 """Synthetic tasks as cases: a row makes the same environment each time."""
 
-from __future__ import annotations
-
 import pytest
 
 from reference.config import TaskChoice

@@ -1,7 +1,5 @@
 """FP8 tiles: the error law, the bytes, and values that E4M3 lacks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Grouped products against a loop over experts, to the bit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

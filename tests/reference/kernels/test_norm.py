@@ -1,7 +1,5 @@
 """RMSNorm against torch's in float64, its gradients and what it saves."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn.functional import rms_norm as torchs

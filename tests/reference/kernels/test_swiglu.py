@@ -1,7 +1,5 @@
 """SwiGLU against its definition, its gradients and what it saves."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

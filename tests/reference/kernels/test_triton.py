@@ -1,7 +1,5 @@
 """Triton's kernels against their PyTorch twins: on the GPU where there is one, else interpreted."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The meter's sums."""
 
-from __future__ import annotations
-
 import torch
 
 from reference.memory.optimizer_states import Bytes, unique_bytes

@@ -1,7 +1,5 @@
 """AdamW against torch's own."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn import Parameter
 

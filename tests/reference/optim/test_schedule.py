@@ -1,7 +1,5 @@
 """The learning rate, by Kimi K2's own numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from reference.optim.spec import ScheduleSpec, learning_rate

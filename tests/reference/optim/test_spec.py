@@ -1,7 +1,5 @@
 """The optimizer's section: defaults with a source, and what kinds mean for QK-clip."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """The text of a run small enough to play many times: 2 layers, 4 experts, a vocabulary of bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from reference.config import RunSpec

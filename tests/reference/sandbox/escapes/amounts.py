@@ -1,7 +1,5 @@
 """More than is allowed: processes, memory, files, output, time."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import Attempt
 
 ANY = ("exit", "signal", "cpu", "wall", "memory", "processes", "scratch")

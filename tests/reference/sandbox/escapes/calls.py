@@ -1,7 +1,5 @@
 """System calls beyond the list, each with zeros for arguments, and other ways to make a call."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import Attempt
 
 _NUMBERS = {

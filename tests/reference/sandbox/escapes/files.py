@@ -1,7 +1,5 @@
 """Ways to files outside, and odd files inside."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import Attempt, lines
 
 ATTEMPTS = (

@@ -1,7 +1,5 @@
 """Ways to other hosts, and to sockets of this one."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import Attempt, lines
 
 ATTEMPTS = (

@@ -1,7 +1,5 @@
 """Ways to other processes, and beyond the end of the run."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import SLEEPER, Attempt, lines
 
 _OTHERS = "import resource\nfor pid in (1, os.getppid()):\n    "

@@ -1,7 +1,5 @@
 """Ways to more rights."""
 
-from __future__ import annotations
-
 from tests.reference.sandbox.attempt import Attempt, lines
 
 ATTEMPTS = (
