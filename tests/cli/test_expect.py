@@ -22,12 +22,9 @@ def expect(*texts: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("texts", "code"),
     [
-        (["fits == true"], 0),
         (["fits == true", "step_seconds < 100s", "mfu > 1%", "cost_usd > 1USD"], 0),
-        (["step_seconds < 1ms"], 5),
         (["fits == true", "mfu > 99%"], 5),
         (["fits == false"], 5),
-        (["peak_device_bytes < 1GiB"], 5),
     ],
 )
 def test_run_exits_with_5_where_an_expectation_fails(
@@ -144,8 +141,6 @@ def selective(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("limits", "code"),
     [
-        ([], 0),
-        (["step_seconds > +2%"], 0),
         (["step_seconds < -2%"], 5),
         (["step_seconds > +2%", "peak_device_bytes > +1GiB"], 5),
         (["peak_device_bytes > +1TiB", "mfu < -1%"], 0),

@@ -1,5 +1,7 @@
 """What stands beside bars, places and marks ends inside a narrow figure; long names are broken."""
 
+from __future__ import annotations
+
 import pytest
 
 from twin.figures.palette import swatch
