@@ -3,8 +3,8 @@
 An operation starts when the last thing that it waits for has ended, and lasts what it lasts on a
 role of its own. What is walked is turns, whole passes, not operations: see
 `twin.engine.template_timing`. Copies to the host and back slow the turn that they start beside.
-Where they also wait for one another (`copies_meet`), `simulate` asks the event engine. Reductions
-of gradients that a turn leaves under way meet the next ones (`twin.engine.path_contention`).
+Where they also wait for one another (`copies_meet`), and where reductions of gradients that a turn
+leaves under way meet the next ones (`reductions_meet`), `simulate` asks the event engine.
 
 Where no link is shared this is the event engine's answer to the nanosecond (where two things end in
 the same one, a wait for both may be called after the other); where some are, it leaves out what
@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives.base import Traffic
-from twin.engine.contention import Contentions
 from twin.engine.pass_dependencies import (
     NOWHERE,
     Lane,
@@ -40,10 +39,9 @@ from twin.engine.pass_dependencies import (
     settings,
     turns,
 )
-from twin.engine.path_contention import Crowded
 from twin.engine.path_stage import Copies, Load, Reductions, Stage, close
 from twin.engine.played import DeadlockError, Played
-from twin.engine.program import COMPUTE, SEND_FORWARD, Program, Step
+from twin.engine.program import COMPUTE, DATA, SEND_FORWARD, Program, Step, parts
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
 from twin.engine.template_timing import (
     BEGINNING,
@@ -82,7 +80,7 @@ def longest_path(program: Program, *, extrapolate: bool = True) -> Trace:
     # Nothing is shared here, so times settle as soon as where messages weigh nothing.
     alone = replace(program, message=replace(program.message, bytes=0.0))
     microbatches = enough_microbatches(alone) if extrapolate else None
-    known = _Known(program)
+    known = TemplateTimings(program)
     while microbatches is not None:
         walk = _Walk(program, microbatches, known)
         walk.run()
@@ -104,18 +102,26 @@ def copies_meet(walked: Trace) -> bool:
     return memory >= MUCH_MEMORY and exposed >= EXPOSED * walked.step_ns
 
 
-class _Known:
-    """What walks of one Program have found out."""
+def reductions_meet(program: Program) -> bool:
+    """Whether reductions that one turn leaves under way can meet transfers or kernels of the
+    next."""
+    steps = {id(template): template for template in program.passes.values()}.values()
+    late = [step for template in steps for step in template if step.stream == DATA]
+    if any(step.sms for step in late):
+        return True
+    paths = _paths(late)
+    others = _paths([step for template in steps for step in template if step.stream != DATA])
+    return bool(paths & (others | ({program.message.link} if program.message.bytes else set())))
 
-    def __init__(self, program: Program) -> None:
-        self.contentions = Contentions(program)
-        self.shapes = TemplateTimings(program, played=not self.contentions.needed)
+
+def _paths(steps: Sequence[Step]) -> set[str]:
+    return {path for step in steps if step.traffic for path in parts(step.traffic)}
 
 
 class _Walk:
     """A step of so many micro-batches, turn by turn over all stages."""
 
-    def __init__(self, program: Program, microbatches: int, known: _Known) -> None:
+    def __init__(self, program: Program, microbatches: int, known: TemplateTimings) -> None:
         self.program, self.microbatches = program, microbatches
         shape = program.stages, program.chunks_per_stage, microbatches
         # A frozen section has a hash, which pyright does not see.
@@ -123,15 +129,13 @@ class _Walk:
         self.stages = [Stage(*pair) for pair in enumerate(self.turns.stages)]
         for stage in self.stages:
             stage.open(program)
-        self.contentions, self.known = known.contentions, known.shapes
+        self.known = known
         self.settings: Sequence[Setting] = ()
-        self.shapes = [self.known.of(passes) for passes in self.turns.passes]
         if program.offload is not None:
             moves = copies(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
             for stage, order in zip(self.stages, moves, strict=True):
                 stage.copies = order
-        if not self.contentions.needed:
-            self._set()
+        self._set()
         self.receive = self.known.receive if program.stages > 1 else None
         self.results: list[Record | None] = [None] * self.turns.results
         self.waiting: dict[int, Stage] = {}
@@ -159,13 +163,9 @@ class _Walk:
 
     def run(self) -> None:
         """Walk to the end. Raises `DeadlockError` when some turn never comes."""
-        if self.contentions.needed:
-            shared = self.contentions, self.known, self.turns, self.stages
-            Crowded(*shared, proving=self.proving).run()
-        else:
-            able = [*self.stages]
-            while able:
-                self._advance(able.pop(), able)
+        able = [*self.stages]
+        while able:
+            self._advance(able.pop(), able)
         for stage in self.stages:
             if stage.place < len(stage.order):
                 passes = self.turns.passes[stage.order[stage.place][0]]

@@ -46,7 +46,6 @@ BUSY: Final = {name: CAUSES.index(cause) for name, cause in BY_NAME.items()}
 """The category of a compute step by its name; of others it is `KERNELS`."""
 CONTENTION: Final = CAUSES.index("contention")
 BUBBLE: Final = CAUSES.index("bubble")
-NO_PASS: Final = -1
 WAITS: Final = {stream: CAUSES.index(cause) for stream, cause in EXPOSED.items()}
 """Stream -> the category of waiting for it."""
 
@@ -106,9 +105,6 @@ class Outcome:
     """The same of its last operation, which may be a reduction behind that."""
     spent: tuple[tuple[int, int], ...]
     """Category and nanoseconds of the compute stream."""
-    left: tuple[tuple[int, int, int], ...]
-    """Steps that belong to no pass, and those that end after the last kernel: position, start and
-    end."""
     alike: bool
     """Whether all instances that are held up as much do the same: not where something before had
     to be asked why it took so long. Then nothing is moved, however far back that leads."""
@@ -120,7 +116,7 @@ class TemplateTiming:
 
     steps: Template
     lanes: tuple[int, ...]
-    """The pass that each step belongs to; `NO_PASS` for what only starts beside them."""
+    """The pass that each step belongs to."""
     lead: int
     """That of the first step."""
     head: int
@@ -293,11 +289,6 @@ class TemplateTiming:
             results=named[: len(results)],
             ends=named[len(results) :],
             spent=tuple((category, ns) for category, ns in enumerate(spent) if ns),
-            left=tuple(
-                (place, record[1] + by, record[0] + by)
-                for place, (record, lane) in enumerate(zip(records, self.lanes, strict=True))
-                if record[0] > idle or lane == NO_PASS
-            ),
             alike=alike,
         )
 
@@ -325,11 +316,10 @@ def _passes(record: Record, until: Record | None, outside: set[int]) -> bool:
 
 
 class TemplateTimings:
-    """The shapes of a Program's passes and pairs, each made when first met: `played` alone, or
-    with their links to themselves."""
+    """The shapes of a Program's passes and pairs, each made when first met: played alone."""
 
-    def __init__(self, program: Program, *, played: bool) -> None:
-        self.program, self.played = program, played
+    def __init__(self, program: Program) -> None:
+        self.program = program
         receive, capacity = program.receive, program.capacity
         self.receive = (
             TemplateTiming.of(receive, (0,) * len(receive), capacity) if receive else None
@@ -370,7 +360,7 @@ class TemplateTimings:
     def _made(self, templates: Sequence[Template], others: Sequence[Step]) -> TemplateTiming:
         program = self.program
         steps, lanes = joined(templates, program)
-        if not self.played or not (others or any(step.sms for step in steps)):
+        if not (others or any(step.sms for step in steps)):
             return TemplateTiming.of(steps, lanes, program.capacity)
         times = played_alone((*steps, *others), program)
         lasts = [end - start for start, end in times]
