@@ -16,10 +16,9 @@ for _ in range(10):
 time.sleep(2.5)
 """
 """Ten processes that each take some 50 MiB: four times what is allowed."""
-_BOMBS = {
-    "memory_of_pages_that_nobody_maps": (
-        "bounded_unmapped_memory",
-        """
+_BOMBS: dict[str, dict[str, str]] = {
+    "bounded_unmapped_memory": {
+        "memory_of_pages_that_nobody_maps": """
 import mmap
 def fill():
     global held
@@ -30,11 +29,7 @@ def fill():
             held.madvise(mmap.MADV_DONTNEED)
 """
         + _MANY,
-        ("memory",),
-    ),
-    "memory_of_sockets": (
-        "bounded_unmapped_memory",
-        """
+        "memory_of_sockets": """
 def fill():
     global held
     held = [one for _ in range(110) for one in socket.socketpair()]
@@ -48,11 +43,7 @@ def fill():
             pass
 """
         + _MANY,
-        ("memory",),
-    ),
-    "memory_of_pipes": (
-        "bounded_unmapped_memory",
-        """
+        "memory_of_pipes": """
 def fill():
     global held
     held = [os.pipe() for _ in range(110)]
@@ -65,11 +56,7 @@ def fill():
             pass
 fill()
 """,
-        ANY,
-    ),
-    "memory_of_descriptors_in_flight": (
-        "bounded_unmapped_memory",
-        """
+        "memory_of_descriptors_in_flight": """
 one, other = socket.socketpair()
 one.setblocking(False)
 try:
@@ -78,11 +65,9 @@ try:
 except OSError:
     pass
 """,
-        ANY,
-    ),
-    "shared_memory_that_is_mapped": (
-        "bounded_memory",
-        """
+    },
+    "bounded_memory": {
+        "shared_memory_that_is_mapped": """
 import mmap
 def fill():
     global held
@@ -91,11 +76,7 @@ def fill():
         held[at] = 1
 """
         + _MANY,
-        ("memory",),
-    ),
-    "memory_by_threads": (
-        "bounded_memory",
-        """
+        "memory_by_threads": """
 def hold():
     held = bytearray(b"x") * (20 << 20)
     time.sleep(2)
@@ -104,60 +85,72 @@ for _ in range(12):
     threading.Thread(target=hold, daemon=True).start()
 time.sleep(2.5)
 """,
-        ANY,
-    ),
-    "a_list_that_grows": ("bounded_memory", "held = [0]\nwhile True: held = held * 2", ANY),
-    "a_text_that_grows": ("bounded_memory", "held = 'x'\nwhile True: held += held", ANY),
-    "a_power": ("no_new_privileges", "print(len(str(9 ** 9 ** 9)))", ANY),
-    "a_regular_expression": (
-        "no_new_privileges",
-        "import re\nre.match('(a+)+$', 'a' * 40 + 'b')",
-        ANY,
-    ),
-    "a_deep_recursion": (
-        "no_new_privileges",
-        "sys.setrecursionlimit(10 ** 9)\ndef deep(): deep()\ndeep()",
-        ANY,
-    ),
-    "a_stack_that_grows": (
-        "bounded_memory",
-        (
-            "threading.stack_size(1 << 26)\n"
-            "def deep(n):\n    return deep(n + 1)\n"
-            "sys.setrecursionlimit(10 ** 8)\n"
-            "t = threading.Thread(target=deep, args=(0,))\nt.start()\nt.join()"
-        ),
-        ANY,
-    ),
-    "a_zip_that_unfolds": (
-        "sized_scratch",
-        (
-            "import zlib\npacked = zlib.compress(bytes(1 << 20))\n"
-            "with open('out', 'wb') as file:\n"
-            "    for _ in range(64): file.write(zlib.decompress(packed))"
-        ),
-        ANY,
-    ),
-    "hard_links": (
-        "sized_scratch",
-        (
-            "open('a', 'w').close()\n"
-            "try:\n    for at in range(10 ** 6): os.link('a', f'l{at}')\n"
-            "except OSError: pass"
-        ),
-        ANY,
-    ),
-    "symbolic_links": (
-        "sized_scratch",
-        (
-            "try:\n    for at in range(10 ** 6): os.symlink('x' * 4000, f'l{at}')\n"
-            "except OSError: pass"
-        ),
-        ANY,
-    ),
-    "folders_in_folders": (
-        "sized_scratch",
-        """
+        "a_list_that_grows": """
+held = [0]
+while True: held = held * 2
+""",
+        "a_text_that_grows": """
+held = 'x'
+while True: held += held
+""",
+        "a_stack_that_grows": """
+threading.stack_size(1 << 26)
+def deep(n):
+    return deep(n + 1)
+sys.setrecursionlimit(10 ** 8)
+t = threading.Thread(target=deep, args=(0,))
+t.start()
+t.join()
+""",
+        "errors_without_end": """
+block = b'x' * 65536
+for _ in range(1600): os.write(2, block)
+""",
+        "arguments": "attempt(lambda: os.execv('/bin/true', ['true'] + ['x' * 100_000] * 1000))",
+    },
+    "no_new_privileges": {
+        "a_power": "print(len(str(9 ** 9 ** 9)))",
+        "a_regular_expression": """
+import re
+re.match('(a+)+$', 'a' * 40 + 'b')
+""",
+        "a_deep_recursion": """
+sys.setrecursionlimit(10 ** 9)
+def deep(): deep()
+deep()
+""",
+        "signals_in_line": """
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))
+libc = ctypes.CDLL(None)
+for _ in range(10 ** 5): libc.sigqueue(os.getpid(), 40, None)
+""",
+        "waiting_for_itself": "os.read(os.pipe()[0], 1)",
+        "stopping_itself": "os.kill(os.getpid(), signal.SIGSTOP)",
+        "many_timers": """
+end = time.monotonic() + 1
+held = [signal.setitimer(one, 1e-6, 1e-6) for one in (0, 1, 2)]
+while time.monotonic() < end: pass
+""",
+    },
+    "sized_scratch": {
+        "a_zip_that_unfolds": """
+import zlib
+packed = zlib.compress(bytes(1 << 20))
+with open('out', 'wb') as file:
+    for _ in range(64): file.write(zlib.decompress(packed))
+""",
+        "hard_links": """
+open('a', 'w').close()
+try:
+    for at in range(10 ** 6): os.link('a', f'l{at}')
+except OSError: pass
+""",
+        "symbolic_links": """
+try:
+    for at in range(10 ** 6): os.symlink('x' * 4000, f'l{at}')
+except OSError: pass
+""",
+        "folders_in_folders": """
 try:
     for _ in range(3000):
         os.mkdir("d")
@@ -165,11 +158,7 @@ try:
 except OSError:
     pass
 """,
-        ANY,
-    ),
-    "files_that_are_deleted_but_open": (
-        "sized_scratch",
-        """
+        "files_that_are_deleted_but_open": """
 held = []
 try:
     for at in range(200):
@@ -180,16 +169,13 @@ try:
 except OSError:
     pass
 """,
-        ANY,
-    ),
-    "room_that_is_reserved": (
-        "sized_scratch",
-        "attempt(os.posix_fallocate, os.open('f', os.O_CREAT | os.O_RDWR), 0, 3 << 20)",
-        ANY,
-    ),
-    "shared_memory_folder": (
-        "read_only_system",
-        """
+        "room_that_is_reserved": """
+file = os.open("f", os.O_CREAT | os.O_RDWR)
+attempt(os.posix_fallocate, file, 0, 3 << 20)
+""",
+    },
+    "read_only_system": {
+        "shared_memory_folder": """
 total = 0
 try:
     for at in range(16):
@@ -200,24 +186,13 @@ except OSError:
 if total > 2 << 20:
     escaped(total)
 """,
-        ANY,
-    ),
-    "errors_without_end": (
-        "bounded_memory",
-        "block = b'x' * 65536\nfor _ in range(1600): os.write(2, block)",
-        ANY,
-    ),
-    "programs_that_start_programs": (
-        "bounded_processes",
-        """
+    },
+    "bounded_processes": {
+        "programs_that_start_programs": """
 open("again.py", "w").write("import os, sys; os.fork(); os.execv(sys.executable, sys.orig_argv)")
 os.execv(sys.executable, [sys.executable, "again.py"])
 """,
-        ANY,
-    ),
-    "zombies": (
-        "bounded_processes",
-        """
+        "zombies": """
 made = 0
 try:
     for _ in range(500):
@@ -229,43 +204,23 @@ except OSError:
 if made > 400:
     escaped(made)
 """,
-        ANY,
-    ),
-    "arguments": (
-        "bounded_memory",
-        "attempt(lambda: os.execv('/bin/true', ['true'] + ['x' * 100_000] * 1000))",
-        ANY,
-    ),
-    "signals_in_line": (
-        "no_new_privileges",
-        (
-            "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\n"
-            "libc = ctypes.CDLL(None)\n"
-            "for _ in range(10 ** 5): libc.sigqueue(os.getpid(), 40, None)"
-        ),
-        ANY,
-    ),
-    "waiting_for_itself": ("no_new_privileges", "os.read(os.pipe()[0], 1)", ("wall",)),
-    "stopping_itself": (
-        "no_new_privileges",
-        "os.kill(os.getpid(), signal.SIGSTOP)",
-        ("wall",),
-    ),
-    "many_timers": (
-        "no_new_privileges",
-        (
-            "end = time.monotonic() + 1\n"
-            "held = [signal.setitimer(one, 1e-6, 1e-6) for one in (0, 1, 2)]\n"
-            "while time.monotonic() < end: pass"
-        ),
-        ANY,
-    ),
+    },
 }
+"""Programs by the guarantee that holds them."""
+_ENDED = {
+    "memory_of_pages_that_nobody_maps": ("memory",),
+    "memory_of_sockets": ("memory",),
+    "shared_memory_that_is_mapped": ("memory",),
+    "waiting_for_itself": ("wall",),
+    "stopping_itself": ("wall",),
+}
+"""How those end whose end is known."""
 
 ATTEMPTS = (
     *(
-        Attempt(name, needs, code, ended, alone=True, slow=True)
-        for name, (needs, code, ended) in _BOMBS.items()
+        Attempt(name, needs, code, _ENDED.get(name, ANY), alone=True, slow=True)
+        for needs, bombs in _BOMBS.items()
+        for name, code in bombs.items()
     ),
     Attempt(
         "fork_bomb",
