@@ -264,10 +264,11 @@ def test_what_follows_from_the_fields_stands_above_them(opened):
 
 
 def test_untouched_sliders_show_the_figures_beside_the_page(opened):
-    sets = "cluster.nodes=16"  # where the fast path says another step
-    events(FULL, sets)
-    answers.studied(influences, answers.Question(FULL, None, (sets,), stamp())).within(120)
-    app = opened(f"{FULL};{sets}", page="explore", section="sensitivity")
+    # A short step, of which the fast path says another length.
+    sets = ("cluster.nodes=16", "model.layers=24", "train.global_batch=16seq")
+    events(FULL, *sets)
+    answers.studied(influences, answers.Question(FULL, None, sets, stamp())).within(120)
+    app = opened(";".join((FULL, *sets)), page="explore", section="sensitivity")
     figures = {label: [one.value for one in app.metric if one.label == label] for label in MOVED}
     assert all(len(both) == 2 and len(set(both)) == 1 for both in figures.values()), figures
 
