@@ -160,6 +160,7 @@ def test_a_training_run_and_a_weight_update_are_not_compared(
         done = twin_command("compare", *words)
         assert (done.code, done.out) == (2, "")
         assert "`Kimi K2 weight update on 16 H20` is a weight update" in done.err
+        assert "TW168" in done.err
         assert "`small` is a training run" in done.err
 
 

@@ -226,13 +226,6 @@ def test_a_figure_of_an_iteration_needs_one() -> None:
         load("kimi-k2-256xh800", ["expect=[idle_share < 0.5]"])
 
 
-def test_same_scenario_same_answer() -> None:
-    first, again = (reported().to_json() for _ in (0, 1))
-    assert {k: v for k, v in first.items() if k != "provenance"} == {
-        k: v for k, v in again.items() if k != "provenance"
-    }
-
-
 def test_engines_that_go_to_sleep_take_that_much_longer_and_only_where_they_do() -> None:
     before, after = played().rounds[0], played("rl.iteration.sleep=3s").rounds[0]
     assert after.length_ns - before.length_ns == after.parts_ns["sleep"] == 3 * 10**9

@@ -74,11 +74,6 @@ def test_partial_rollouts_shorten_the_tail_and_write_more() -> None:
     assert max(last) < 0.5 * max(load.running for load in patient.loads)
 
 
-def test_every_token_is_written_once_over_iterations() -> None:
-    got = answer("rl.rollout.iterations=3").trace
-    assert sum(got.done.values()) + sum(got.left.values()) == got.written
-
-
 def test_equal_requests_take_what_the_mean_step_of_the_inference_model_says() -> None:
     """320 requests of 1,000 + 2,000 tokens on 32 GPUs: ten in each group, from begin to end."""
     alike = (
