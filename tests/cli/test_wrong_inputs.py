@@ -198,17 +198,6 @@ def test_a_mistake_in_a_parent_points_into_the_parent(
     assert "from: child.yaml:1:10 extends base.yaml" in done.err
 
 
-def test_what_does_not_fit_is_no_mistake_and_exits_with_4(
-    twin_command: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "tight.yaml").write_text(GOOD.replace("[full]", "[]"))
-    done = twin_command("check", "tight.yaml")
-    assert done.code == 4
-    assert done.err == ""
-    assert done.out.startswith("Does not fit: stage ")
-    assert "GiB too much; largest there: activations" in done.out
-
-
 COMMANDS: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no verb like this": (("rnu", "x.yaml"), 2, "No such command 'rnu'"),
     "no option like this": (("run", "x.yaml", "--pipeline", "8"), 2, "No such option: --pipeline"),
