@@ -56,12 +56,15 @@ def test_a_faster_gpu_never_lengthens_a_step(small: Path) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_sharding_and_links_leave_a_split_as_it_is(small: Path) -> None:
-    splits = {
-        tuple(len(chunk.layers) for chunk in plan(load(small, [one])).chunks)
-        for one in ("parallel.zero=1", "parallel.zero=3", "cluster.node.nic.bandwidth=1Gbps")
-    }
-    assert len(splits) == 1
+def test_zeros_gathers_are_a_part_that_sharding_and_links_make_longer(small: Path) -> None:
+    def gathers(*overrides: str) -> float:
+        [*_, layer] = layer_times(small, "software=null", *overrides)
+        return layer[-1]
+
+    assert gathers("parallel.zero=1") == 0.0 < gathers("parallel.zero=2")
+    assert gathers("parallel.zero=2") < gathers("parallel.zero=3")
+    narrow = "cluster.node.nvlink.bandwidth=10GB/s"
+    assert gathers("parallel.zero=3") < gathers("parallel.zero=3", narrow)
 
 
 def test_kernels_wait_for_the_exchanges_between_them(small: Path) -> None:
@@ -70,7 +73,7 @@ def test_kernels_wait_for_the_exchanges_between_them(small: Path) -> None:
     assert step_ns(small, *sets) <= step_ns(small, *sets, EVEN)
     [*_, wide] = layer_times(small, *sets)
     [*_, hidden] = layer_times(small, *sets, "parallel.overlap_tensor=pieces")
-    assert wide[-1] > hidden[-1] == hidden[KERNELS]
+    assert wide[3] > hidden[3] == hidden[KERNELS]
 
 
 def layer_times(file: Path, *overrides: str) -> list[Busy]:

@@ -1,13 +1,13 @@
 """Scenario to Plan, the one entry point: ranks, chunks with layers, placements, micro-batches,
 memory, warnings.
 
-Layers are split over chunks as written in `parallel.layers`, or balanced by what keeps a rank busy
-for a micro-batch (`twin.planning.layer_times`).
+Layers are split over chunks as written in `parallel.layers`, or so that a step is shortest
+(`twin.planning.split_search`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -17,14 +17,17 @@ from twin.arch.ops import Layer, Shape, Weights
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
+from twin.network.placement import Placement
 from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.layer_times import KERNELS, weigh
 from twin.planning.memory import ledger
 from twin.planning.mesh import lay_out, placements
+from twin.planning.split_costs import step_costs
+from twin.planning.split_search import shortest
 from twin.planning.stages import Busy, balance, split
-from twin.planning.types import Chunk, Plan
+from twin.planning.types import Chunk, Memory, Mesh, Plan
 from twin.scenario import Scenario
 from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
@@ -51,12 +54,16 @@ def plan(scenario: Scenario) -> Plan:
     mesh = lay_out(scenario)
     model_layers = layers_of(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    weighed = weigh(_mean_layers(scenario), scenario, placed)
-    if found := kernels_take_time(weighed):
+    mean_layers = _mean_layers(scenario)
+    if found := kernels_take_time(weigh(mean_layers, scenario, placed)):
         raise ScenarioError(scenario.locate(found))
-    chunks = cut(scenario, model_layers, weighed)
     count = microbatches(scenario)
-    memory = ledger(scenario, mesh, chunks, count)
+    plans = (
+        (chunks, ledger(scenario, mesh, chunks, count))
+        for layers_per_part in _splits(scenario, mesh, placed)
+        for chunks in [cut(scenario, model_layers, layers_per_part)]
+    )
+    chunks, memory = _first_that_fits(plans)
     return Plan(
         scenario=scenario,
         mesh=mesh,
@@ -71,11 +78,39 @@ def plan(scenario: Scenario) -> Plan:
     )
 
 
+def _first_that_fits(
+    plans: Iterator[tuple[tuple[Chunk, ...], Memory]],
+) -> tuple[tuple[Chunk, ...], Memory]:
+    """The first chunks with a ledger that fits; where none does, the last."""
+    chunks, memory = next(plans)
+    while not memory.fits and (other := next(plans, None)):
+        chunks, memory = other
+    return chunks, memory
+
+
 def layer_split(scenario: Scenario) -> tuple[int, ...]:
-    """Transformer layers per part of the model, as written or as balanced; of a possible layout."""
-    placed = placements(lay_out(scenario), scenario.cluster.fabric.nodes_per_leaf)
-    weighed = weigh(_mean_layers(scenario), scenario, placed)
-    return scenario.parallel.layers or balanced(scenario, weighed)
+    """Transformer layers per part of the model, as written or as found; of a possible layout."""
+    return scenario.parallel.layers or plan(scenario).layers_per_part
+
+
+def _splits(
+    scenario: Scenario, mesh: Mesh, placed: Mapping[str, Placement]
+) -> Iterator[tuple[int, ...]]:
+    """The written split; or that with which a step is shortest, and the balanced one for where that
+    does not fit in memory."""
+    parallel = scenario.parallel
+    if parallel.layers is not None:
+        yield parallel.layers
+        return
+    layers = _mean_layers(scenario)
+    own = balanced(scenario, weigh(layers, scenario, placed))
+    if len(own) > 1 and chunk_map_of(scenario).copies == 1:
+        shape = parallel.pipeline, parallel.virtual, microbatches(scenario)
+        costs = step_costs(layers, scenario, mesh, placed)
+        found = shortest(costs, parallel.schedule, shape, own)
+        if found != own:
+            yield found
+    yield own
 
 
 def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
@@ -165,13 +200,13 @@ def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:
 
 
 def cut(
-    scenario: Scenario, model_layers: Sequence[Layer], weighed: Sequence[Busy]
+    scenario: Scenario, model_layers: Sequence[Layer], layers_per_part: Sequence[int]
 ) -> tuple[Chunk, ...]:
-    """The chunks of the run, as the schedule maps parts of the model to stages; `weighed` are the
-    layers' times. The embedding joins the first part, the head the last, with the modules that
-    predict further tokens, whatever the split of transformer layers says."""
+    """The chunks of the run, as the schedule maps parts of the model to stages. The embedding joins
+    the first part, the head the last, with the modules that predict further tokens, whatever the
+    split of transformer layers says."""
     embedding, blocks, heads = ends(model_layers, scenario.model.layers)
-    parts = split(scenario.parallel.layers or balanced(scenario, weighed))
+    parts = split(layers_per_part)
     chunk_map = chunk_map_of(scenario)
     held = [
         (

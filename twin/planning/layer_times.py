@@ -1,46 +1,63 @@
-"""Seconds that one micro-batch keeps each part of a rank busy in a layer, by which layers are split
-over chunks.
+"""Seconds that a pass of one micro-batch keeps each part of a rank busy in a layer, by which layers
+are split over chunks.
 
-Kernels, the host thread and copies to host memory run beside each other. So a stage takes as long
-as its busiest part. Kernels wait for the exchanges between them: kernels and exchanges in a row are
-one part more. Exchanges that run beside kernels are left out: under pairs those of experts, and
-those over tensor ranks that `overlap_tensor` hides. So are ZeRO's: more sharding never moves a
-layer.
+Kernels, the host thread, copies to host memory, and what ZeRO gathers and reduces run beside each
+other. So a stage takes as long as its busiest part. Kernels wait for the exchanges between them:
+kernels and exchanges in a row are one part more. Exchanges of experts hide where passes run in
+pairs; those over tensor ranks hide where `overlap_tensor` says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from operator import add
+from typing import Final, Literal, TypeAlias, TypeVar
 
-from twin.arch.ops import CollectiveKind, Exchange, Layer, Op
+from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Weights
 from twin.arch.recompute import again, checkpointed
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread
 from twin.collectives.traffic import alone, chosen
 from twin.hardware.host_costs import HostCosts
-from twin.hardware.roofline import prices, with_scaling
+from twin.hardware.roofline import Prices, prices, with_scaling
 from twin.network.links import capacity, sharers
 from twin.network.placement import Placement
+from twin.optimizers.base import dense_weights
 from twin.planning.experts import expert_load, expert_spread
-from twin.planning.footprint import sent_by_op
+from twin.planning.footprint import PARAMETER_BYTES, sent_by_op
 from twin.planning.stages import Busy
 from twin.scenario import Scenario
+from twin.schedules.base import Pass
+
+T = TypeVar("T")
 
 KERNELS: Final = 0
-"""The place of kernels in `Busy`; the host, copies, and kernels with their exchanges follow."""
+"""The place of kernels in `Busy`; the host, copies, kernels with the exchanges that they wait for,
+and ZeRO's gathers and reductions follow."""
+
+PassParts: TypeAlias = tuple[float, ...]
+"""Seconds of a pass, by the places below."""
+WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS = range(8)
+"""Kernels and exchanges that they wait for; exchanges that only a pair hides; the host thread;
+copies each way; exchanges over tensor ranks beside kernels; ZeRO's gathers; these and its
+reductions."""
+PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
+"""The passes of a layer, as `Scale.passes` orders them."""
 
 
 def weigh(
     layers: Sequence[Layer], scenario: Scenario, placements: Mapping[str, Placement]
 ) -> list[Busy]:
     """The times of every layer."""
-    # Layers of one kind are one shared object: each is weighed once.
-    scale = Scale.of(scenario, placements)
-    kinds = {id(layer): layer for layer in layers}
-    weighed = {key: scale.busy(layer) for key, layer in kinds.items()}
-    return [weighed[id(layer)] for layer in layers]
+    return each_once(layers, Scale.of(scenario, placements).busy)
+
+
+def each_once(layers: Sequence[Layer], of: Callable[[Layer], T]) -> list[T]:
+    """What a function gives for every layer. Layers of one kind are one shared object: it is asked
+    once for each kind."""
+    known = {key: of(layer) for key, layer in {id(layer): layer for layer in layers}.items()}
+    return [known[id(layer)] for layer in layers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +78,86 @@ class Scale:
 
     def busy(self, layer: Layer) -> Busy:
         """The times of one layer: forward, backward, and what the memory policy runs again."""
+        forward, backward, *_ = self.passes(layer)
+        parts = tuple(map(add, forward, backward))
         kernels = layer_seconds(layer, self.scenario)
-        issued = _issued(layer, self.scenario, self.host)
+        if not self.host.ahead:
+            kernels += _issued(layer, self.scenario, self.host, "F")
+            kernels += _issued(layer, self.scenario, self.host, "B")
+        return kernels, parts[HOST], parts[TO_HOST], parts[WAITED], parts[SHARDS]
+
+    def passes(self, layer: Layer) -> tuple[PassParts, ...]:
+        """The parts of each of `PASSES` through one layer."""
+        return tuple(self._pass(layer, kind) for kind in PASSES)
+
+    def _pass(self, layer: Layer, kind: Pass) -> PassParts:
+        kernels = _kernels(layer, self.scenario, kind)
+        issued = _issued(layer, self.scenario, self.host, kind)
         if not self.host.ahead:
             kernels, issued = kernels + issued, 0.0
-        return kernels, issued, _copied(layer, self.scenario), kernels + self.exchanged(layer)
+        copied = _copied(layer, self.scenario)
+        waited, paired, beside = self._exchanged(layer, kind)
+        return (
+            kernels + waited,
+            paired,
+            issued,
+            copied if kind == "F" else 0.0,
+            copied if kind in "BI" else 0.0,
+            beside,
+            gathered := self._gathered(layer, kind),
+            gathered + self._reduced(layer, kind),
+        )
 
-    def exchanged(self, layer: Layer) -> float:
-        """Seconds in which a layer's kernels wait for exchanges, each on idle links."""
-        part = checkpointed(layer, self.scenario.memory.recompute)
-        total = 0.0
-        for item in (*layer.items, *(part.items if part else ())):
-            if isinstance(item, Exchange) and not self._hidden(item, "forward"):
-                total += self._seconds(item, item.forward, item.payload())
-        for item in layer.items:
-            if isinstance(item, Exchange) and not self._hidden(item, "backward"):
-                total += self._seconds(item, item.backward, item.payload(backward=True))
-        return total
+    def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float]:
+        """Seconds of a layer's exchanges, each on idle links: those that kernels wait for, those
+        that only pairs hide, and those beside kernels."""
+        part = checkpointed(layer, self.scenario.memory.recompute) if kind in "BI" else None
+        found = [0.0, 0.0, 0.0]
+        for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
+            if isinstance(item, Exchange):
+                place = self._hidden(item, "forward")
+                found[place] += self._seconds(item.forward, item.payload(), item.group)
+        for item in layer.items if kind in "BI" else ():
+            if isinstance(item, Exchange):
+                size, place = item.payload(backward=True), self._hidden(item, "backward")
+                found[place] += self._seconds(item.backward, size, item.group)
+        return found[0], found[1], found[2]
 
-    def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> bool:
-        """Whether an exchange runs beside kernels."""
+    def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> int:
+        """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
         parallel = self.scenario.parallel
         if item.group == "tensor":
             # What is gathered for weights alone comes beside the input's gradient.
             beside = parallel.overlap_tensor == "pieces" or item.forward is None
-            return beside or (direction == "backward" and parallel.overlap_tensor == "bulk")
-        return item.group != "context" and parallel.schedule.pairs
+            beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
+            return 2 if beside else 0
+        return 1 if item.group != "context" and parallel.schedule.pairs else 0
 
-    def _seconds(self, item: Exchange, kind: CollectiveKind | None, size: float) -> float:
-        placement, cluster = self.placements[item.group], self.scenario.cluster
-        if kind is None or placement.size == 1:
+    def _gathered(self, layer: Layer, kind: Pass) -> float:
+        """Seconds in which ZeRO gathers a layer's weights."""
+        parallel = self.scenario.parallel
+        if parallel.zero < 3 or kind == "W" or (kind != "F" and not parallel.reshard_after_forward):
             return 0.0
-        if item.group == "expert" and self.spread is not None:
+        return self.over_replicas("all_gather", layer.used, PARAMETER_BYTES)
+
+    def _reduced(self, layer: Layer, kind: Pass) -> float:
+        """Seconds in which ZeRO reduces a layer's gradients."""
+        if self.scenario.parallel.zero < 2 or kind not in "BW":
+            return 0.0
+        width = self.scenario.train.gradient_bytes
+        return self.over_replicas("reduce_scatter", layer.learned, width)
+
+    def over_replicas(self, kind: CollectiveKind, weights: Weights, width: float) -> float:
+        """Seconds of a collective of weights over the ranks that hold the same ones, with so many
+        bytes each."""
+        dense = self._seconds(kind, width * dense_weights(weights), "data")
+        return dense + self._seconds(kind, width * weights.expert, "expert_data")
+
+    def _seconds(self, kind: CollectiveKind | None, size: float, group: str) -> float:
+        placement, cluster = self.placements[group], self.scenario.cluster
+        if kind is None or placement.size == 1 or not size:
+            return 0.0
+        if group == "expert" and self.spread is not None:
             # The spread says itself how much more the fullest rank gets.
             flow = deepep(size / expert_load(self.scenario), self.spread, placement)
         else:
@@ -114,36 +179,50 @@ def host_costs(scenario: Scenario, placements: Mapping[str, Placement]) -> HostC
 
 def layer_seconds(layer: Layer, scenario: Scenario) -> float:
     """Seconds of a layer's kernels."""
+    return _kernels(layer, scenario, "F") + _kernels(layer, scenario, "B")
+
+
+def priced_for(scenario: Scenario) -> Prices:
+    """The price list of a scenario's kernels."""
     profile = with_scaling(scenario.calibration, scenario.train.fp8_scaling)
-    priced = prices(scenario.cluster.node.gpu, profile)
-    repeated = again(layer, scenario.memory.recompute)
+    return prices(scenario.cluster.node.gpu, profile)
+
+
+def _kernels(layer: Layer, scenario: Scenario, kind: Pass) -> float:
+    """Seconds of a layer's kernels in one pass."""
+    priced = priced_for(scenario)
+    repeated = again(layer, scenario.memory.recompute) if kind in "BI" else frozenset[str]()
     total = 0.0
     for op in layer.items:
         if not isinstance(op, Op):
             continue
-        forward = priced(op.kind, op.forward, False).seconds
-        total += forward * (2 if op.name in repeated else 1)
-        total += priced(op.kind, op.backward, True).seconds
-        total += priced(op.kind, op.weight, True).seconds
+        if kind == "F" or op.name in repeated:
+            total += priced(op.kind, op.forward, False).seconds
+        if kind in "BI":
+            total += priced(op.kind, op.backward, True).seconds
+        if kind in "BW":
+            total += priced(op.kind, op.weight, True).seconds
     return total
 
 
-def _issued(layer: Layer, scenario: Scenario, host: HostCosts) -> float:
-    """Seconds in which the host issues a layer's kernels and collectives."""
-    recompute = scenario.memory.recompute
-    part, repeated = checkpointed(layer, recompute), again(layer, recompute)
+def _issued(layer: Layer, scenario: Scenario, host: HostCosts, kind: Pass) -> float:
+    """Seconds in which the host issues a layer's kernels and collectives in one pass."""
+    back = kind in "BI"
+    part = checkpointed(layer, scenario.memory.recompute) if back else None
+    repeated = again(layer, scenario.memory.recompute) if back else frozenset[str]()
     total = 0.0 if part is None else host.checkpoint
-    for item in (*layer.items, *(part.items if part else ())):
+    for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
         if isinstance(item, Op):
             total += host.op(item, "forward")
         elif item.forward:
             total += host.exchange(item.name)
-    for item in layer.items:
+    for item in layer.items if kind != "F" else ():
         if isinstance(item, Op):
-            total += host.op(item, "backward") + host.op(item, "weight")
+            total += host.op(item, "backward") if back else 0.0
+            total += host.op(item, "weight") if kind in "BW" else 0.0
             alone_again = item.name in repeated and (part is None or item not in part.items)
             total += host.op(item, "forward") if alone_again else 0.0
-        elif item.backward:
+        elif item.backward and back:
             total += host.exchange(item.name, backward=True)
     return total
 

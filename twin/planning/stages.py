@@ -1,4 +1,5 @@
-"""Which layers each chunk holds: balanced by time, or as the planner wrote them.
+"""Which layers each chunk holds: balanced by time, or as the planner wrote them. The balanced split
+is where the search for the best one begins (`twin.planning.split_search`).
 
 The slowest stage sets the pace of a pipeline's steady state; a chunk longer than the others delays
 its warm-up and cool-down. Where stages go round several chunks, they wait in each round for the
@@ -99,7 +100,7 @@ def balance(
     else:
         placements = _placements(leading, min(leading + 1, chunks))
         found = min((_fill(job, placed) for placed in placements), key=job.worth)
-    return next((even for even in _evenly(len(times), chunks) if job.as_good(even, found)), found)
+    return next((even for even in evenly(len(times), chunks) if job.as_good(even, found)), found)
 
 
 def split(layers_per_chunk: Sequence[int]) -> tuple[range, ...]:
@@ -240,7 +241,7 @@ def _evenness(counts: Sequence[int]) -> tuple[int, int]:
     return squares, -sum(index * count for index, count in enumerate(counts))
 
 
-def _evenly(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
+def evenly(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
     """As many layers on every chunk, those left over on the last or the first ones."""
     each, more = divmod(layers, chunks)
     yield (*[each] * (chunks - more), *[each + 1] * more)

@@ -160,6 +160,10 @@ class Warning:
     message: str
 
 
+_ENDS = ("embedding", "mtp", "head")
+"""Kinds of layers before and behind the transformer layers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The resolved run."""
@@ -173,6 +177,17 @@ class Plan:
     `expert_data` those of experts; pipeline neighbours under `pipeline`."""
     memory: Memory
     warnings: tuple[Warning, ...] = field(default=())
+
+    @property
+    def layers_per_part(self) -> tuple[int, ...]:
+        """Transformer layers of each part of the model."""
+        parallel = self.scenario.parallel
+        chunk_map = parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual)
+        held = {
+            part: sum(layer.kind not in _ENDS for layer in chunk.layers)
+            for chunk, part in zip(self.chunks, chunk_map.part_of, strict=True)
+        }
+        return tuple(held[part] for part in range(chunk_map.parts))
 
     @property
     def runs_per_chunk(self) -> int:

@@ -98,21 +98,9 @@ def configuration(plan: Plan, output: Path, steps: int, pace: Path | None) -> di
         "optimizer": {"kind": train.optimizer.model_dump()["kind"]},
         "balance": {"forced": train.routing.kind == "balanced"},
         "parallel": {name: written[name] for name in _SAME}
-        | {"schedule": written["schedule"], "layers": layers_of_parts(plan)},
+        | {"schedule": written["schedule"], "layers": list(plan.layers_per_part)},
         "memory": scenario.memory.model_dump(mode="json"),
     }
-
-
-def layers_of_parts(plan: Plan) -> list[int]:
-    """Layers of each part of the model, as the plan cut it."""
-    part_of = plan.scenario.parallel.schedule.chunk_map(
-        plan.mesh.pipeline, plan.scenario.parallel.virtual
-    ).part_of
-    found = {
-        part_of[chunk.index]: sum(layer.kind not in ("embedding", "head") for layer in chunk.layers)
-        for chunk in plan.chunks
-    }
-    return [found[part] for part in sorted(found)]
 
 
 def problems(plan: Plan) -> list[Problem]:

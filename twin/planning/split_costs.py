@@ -1,0 +1,83 @@
+"""What the light model of a step is told about a scenario: layers by pass, messages, and what opens
+and closes a step (`twin.planning.step_length`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from twin.arch.ops import Layer, OpClass, Work
+from twin.network.links import capacity, latency, sharers
+from twin.network.placement import Placement
+from twin.optimizers.base import squares
+from twin.planning.footprint import PARAMETER_BYTES
+from twin.planning.layer_times import Scale, each_once, priced_for
+from twin.planning.memory import boundary_bytes
+from twin.planning.offload import host_phases, on_device, share_of
+from twin.planning.step_length import LayerCost, StepCosts
+from twin.planning.types import Chunk, Mesh
+from twin.scenario import Scenario
+
+
+def step_costs(
+    layers: Sequence[Layer], scenario: Scenario, mesh: Mesh, placements: Mapping[str, Placement]
+) -> StepCosts:
+    """What a step of a scenario is made of, with these layers."""
+    scale, parallel = Scale.of(scenario, placements), scenario.parallel
+    costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh))
+    behind = 1 + scenario.model.layers
+    return StepCosts(
+        before=costs[0],
+        layers=tuple(costs[1:behind]),
+        behind=tuple(costs[behind:]),
+        message=_message(scenario, placements["pipeline"]),
+        each_pass=scale.host.microbatch,
+        buckets=(parallel.overlap_param_gather, parallel.overlap_grad_reduce),
+    )
+
+
+def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh) -> LayerCost:
+    scenario, parallel = scale.scenario, scale.scenario.parallel
+    reduces = gathers = 0.0
+    if parallel.zero < 2:
+        kind = "reduce_scatter" if parallel.zero else "all_reduce"
+        reduces = scale.over_replicas(kind, layer.learned, scenario.train.gradient_bytes)
+    if parallel.zero in (1, 2):
+        width = 1 if scenario.train.gathers_fp8 else PARAMETER_BYTES
+        gathers = scale.over_replicas("all_gather", layer.learned, width)
+    issued = scale.host.step([layer]) - scale.host.step([])
+    updates = max(_updates(layer, scale, mesh), issued)
+    opens = gathers if parallel.overlap_param_gather else 0.0
+    return LayerCost(scale.passes(layer), opens, reduces, updates + gathers - opens)
+
+
+def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:
+    """Seconds of the optimizer for a layer's weights."""
+    scenario = scale.scenario
+    share = share_of(scenario, mesh, [Chunk(0, 0, (layer,), layer.learned, 0)])
+    here = on_device(scenario, share) if scenario.memory.states_on_host else share
+    step, priced = scenario.train.optimizer.step(here), priced_for(scenario)
+    works: tuple[tuple[OpClass, Work], ...]
+    works = (("gradient_norm", squares(share.learned)), *step.works)
+    total = sum(priced(kind, work, False).seconds for kind, work in works)
+    phases = host_phases(scenario, share)
+    if not phases:
+        return total
+    # Copies and the host's cores share the memory of a socket.
+    through = sum(one.bytes for one in phases if one.place == "host") or sum(
+        one.bytes for one in phases
+    )
+    seconds = [through * sharers(scenario.cluster, "dram") / capacity(scenario.cluster, "dram")]
+    for one in phases:
+        if one.place in ("to_host", "from_host"):
+            seconds.append(one.bytes / capacity(scenario.cluster, "pcie"))
+        seconds.append(sum(priced(kind, work, False).seconds for kind, work in one.works))
+    return total + max(seconds)
+
+
+def _message(scenario: Scenario, placement: Placement) -> float:
+    """Seconds of a message between neighbouring stages, on an idle link."""
+    if placement.size == 1:
+        return 0.0
+    link = "nvlink" if placement.per_node > 1 else "nic"
+    cluster = scenario.cluster
+    return boundary_bytes(scenario) / capacity(cluster, link) + latency(cluster, link, placement)
