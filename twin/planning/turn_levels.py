@@ -27,11 +27,6 @@ Lane: TypeAlias = tuple[Numbers, int]
 """What works beside kernels: nanoseconds for every kind of turn, by split, and how many turns ahead
 it may begin."""
 
-_One: TypeAlias = tuple[Pass, int, int]
-"""A pass, its chunk and its micro-batch."""
-_Turn: TypeAlias = tuple[int, list[_One]]
-"""The kind of a turn, and its passes."""
-
 BEGINNING: Final = 0
 """The turn before the first; it ends at 0."""
 _KEPT: Final = 32
@@ -61,8 +56,8 @@ class TurnLevels:
     def ends(self, durations: Numbers, message: int, lanes: Sequence[Lane] = ()) -> Numbers:
         """When every turn ends (ns): [turns, splits]; durations by kind and split. A turn waits for
         its stage's `lanes`, which work ahead of its kernels."""
-        begun = np.zeros((len(self.kind), durations.shape[1]), np.int64)
-        done, worked = begun.copy(), [begun.copy() for _ in lanes]
+        done = np.zeros((len(self.kind), durations.shape[1]), np.int64)
+        begun, worked = done.copy() if lanes else done, [done.copy() for _ in lanes]
         delays = [message * crosses[:, None] for crosses in self.crosses]
         for first, end in self.bounds:
             before, kind = self.before[first:end], self.kind[first:end]
@@ -71,7 +66,8 @@ class TurnLevels:
                 arrives = done[source[first:end]]
                 arrives += delay[first:end]
                 np.maximum(start, arrives, out=start)
-            begun[first:end] = start
+            if lanes:
+                begun[first:end] = start
             start += durations[kind]
             for (times, ahead), lane in zip(lanes, worked, strict=True):
                 since = before if ahead == 1 else self.before[before]
@@ -98,123 +94,134 @@ class TurnLevels:
         return counts
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The turns of a stage in columns. A slot is where the result of a pass is kept: by direction,
+    chunk and micro-batch; slot 0 is there from the beginning."""
+
+    kind: list[int]
+    sources: list[list[int]]
+    """Slots that the turns wait for: of their first passes, and of the second of pairs."""
+    crosses: list[list[int]]
+    gives: list[list[int]]
+    """Slots that they fill; slot 0: none."""
+
+
 @remembered(_KEPT)
 def turn_levels(
     schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int
 ) -> TurnLevels:
     """The levels of a step of so many micro-batches."""
     chunk_map = schedule.chunk_map(stages, chunks_per_stage)
-    return _Walk(
-        chunk_map, columns_of(schedule, stages, chunks_per_stage, microbatches), microbatches
-    ).levels()
+    orders = columns_of(schedule, stages, chunks_per_stage, microbatches)
+    kinds: dict[Passes, int] = {}
+    laid = [_stage(order, chunk_map, microbatches, kinds) for order in orders]
+    table = np.array(_in_turn(laid, 1 + 2 * len(chunk_map.stage_of) * microbatches), np.int64)
+    levels = table[:, 0]
+    # The beginning is first; turns of a level keep their order.
+    order = np.argsort(levels, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    table = table[order]
+    starts = [*(1 + np.flatnonzero(np.diff(table[:, 0]))).tolist(), len(table)]
+    both = (3, 4) if any(len(passes) > 1 for passes in kinds) else (3,)
+    away = np.zeros(len(chunk_map.stage_of), np.int64)
+    for own in orders:
+        np.add.at(away, np.array([chunk for _, chunk in own.rows])[own.trips.row], 1)
+    return TurnLevels(
+        chunk_map=chunk_map,
+        kinds=tuple(kinds),
+        kind=table[:, 1].copy(),
+        before=place[table[:, 2]],
+        sources=tuple(place[table[:, column]] for column in both),
+        crosses=tuple(table[:, column + 2].copy() for column in both),
+        bounds=tuple(pairwise(starts)),
+        last=_last(tuple(kinds), table[:, 1], len(away)),
+        offloaded=away * chunk_map.copies,
+    )
 
 
-class _Walk:
-    """Goes through all stages side by side."""
+def _stage(
+    order: Columns, chunk_map: ChunkMap, microbatches: int, kinds: dict[Passes, int]
+) -> _Stage:
+    """The turns of a stage; `kinds` grows by those that are new."""
+    size = len(chunk_map.stage_of)
+    slots = np.array([_slots(row, chunk_map, microbatches, size) for row in order.rows], np.int64)
+    own = slots[order.row]
+    own[:, :2] += np.where(own[:, :2] > 0, order.microbatch[:, None], 0)
+    second = np.concatenate(([False], order.paired[:-1]))
+    first = np.flatnonzero(~second)
+    pair = order.paired[first]
+    with_second = np.where(pair, first + 1, first)
+    other = np.where(pair[:, None], own[with_second], 0)
+    rows: list[int] = order.row[first].tolist()
+    seconds: list[int] = np.where(pair, order.row[with_second], -1).tolist()
+    named: dict[tuple[int, int], int] = {}
+    for one in dict.fromkeys(zip(rows, seconds, strict=True)):
+        passes = tuple(order.rows[row] for row in one if row >= 0)
+        named[one] = kinds.setdefault(passes, len(kinds))
+    both = own[first], other
+    return _Stage(
+        [named[one] for one in zip(rows, seconds, strict=True)],
+        [columns[:, 0].tolist() for columns in both],
+        [columns[:, 2].tolist() for columns in both],
+        [columns[:, 1].tolist() for columns in both],
+    )
 
-    def __init__(self, chunk_map: ChunkMap, orders: tuple[Columns, ...], microbatches: int) -> None:
-        self.chunk_map, self.microbatches = chunk_map, microbatches
-        self.kinds: dict[Passes, int] = {}
-        self.turns = [self._turns(order) for order in orders]
-        self.found: list[tuple[int, int, int, int, int, int, int]] = []
-        """Level, kind, turn before, two sources, and whether each crosses."""
-        chunks = len(chunk_map.stage_of)
-        self.done = {"F": [-1] * chunks * microbatches, "B": [-1] * chunks * microbatches}
-        self.last = [BEGINNING] * chunks
-        self.away = np.zeros(chunks, np.int64)
-        for order in orders:
-            for row, count in enumerate(np.bincount(order.trips.row, minlength=0).tolist()):
-                self.away[order.rows[row][1]] += count
 
-    def _turns(self, order: Columns) -> list[_Turn]:
-        """The turns of a stage."""
-        turns: list[_Turn] = []
-        passes: list[_One] = []
-        rows: list[int] = order.row.tolist()
-        microbatches: list[int] = order.microbatch.tolist()
-        paired: list[bool] = order.paired.tolist()
-        for at in range(len(order)):
-            kind, chunk = order.rows[rows[at]]
-            passes.append((kind, chunk, microbatches[at]))
-            if not paired[at]:
-                named: Passes = tuple((one[0], one[1]) for one in passes)
-                turns.append((self.kinds.setdefault(named, len(self.kinds)), passes))
-                passes = []
-        return turns
+def _slots(
+    row: tuple[Pass, int], chunk_map: ChunkMap, microbatches: int, size: int
+) -> tuple[int, int, int]:
+    """Of a pass of micro-batch 0: the slot that it waits for, the one that it fills, and whether
+    they are of different stages."""
+    kind, chunk = row
+    if kind == "W":
+        return 0, 0, 0
+    source = (chunk_map.before if kind == "F" else chunk_map.after)[chunk]
+    shift = 1 if kind == "F" else 1 + size * microbatches
+    gives = shift + chunk * microbatches
+    if source is None:
+        return 0 if kind == "F" else 1 + chunk * microbatches, gives, 0
+    crosses = chunk_map.stage_of[source] != chunk_map.stage_of[chunk]
+    return shift + source * microbatches, gives, int(crosses)
 
-    def _source(self, one: _One) -> tuple[int, int] | None:
-        """The turn whose result a pass takes and whether it crosses stages; None: not yet there."""
-        kind, chunk, microbatch = one
-        if kind == "W":
-            return BEGINNING, 0
-        chunks = self.chunk_map
-        side = chunks.before if kind == "F" else chunks.after
-        source = side[chunk]
-        if source is None:
-            if kind == "F":
-                return BEGINNING, 0
-            turn, crosses = self.done["F"][chunk * self.microbatches + microbatch], 0
-        else:
-            place = source * self.microbatches + microbatch
-            turn = self.done["F" if kind == "F" else "B"][place]
-            crosses = int(chunks.stage_of[source] != chunks.stage_of[chunk])
-        return None if turn < 0 else (turn, crosses)
 
-    def levels(self) -> TurnLevels:
-        """All turns, sorted by level."""
-        at, tails = [0] * len(self.turns), [BEGINNING] * len(self.turns)
-        level = [0]
-        moved = True
-        while moved:
-            moved = False
-            for stage, turns in enumerate(self.turns):
-                while at[stage] < len(turns) and self._take(stage, turns[at[stage]], tails, level):
-                    at[stage] += 1
-                    moved = True
-        return self._sorted(level)
+def _in_turn(stages: Sequence[_Stage], slots: int) -> list[tuple[int, ...]]:
+    """All turns, each behind what it waits for: level, kind, the turn before, two sources, and
+    whether each crosses stages. The first is the beginning."""
+    rows: list[tuple[int, ...]] = [(0, 0, 0, 0, 0, 0, 0)]
+    level, done = [0], [-1] * slots
+    done[0] = BEGINNING
+    at, tails = [0] * len(stages), [BEGINNING] * len(stages)
+    moved = True
+    while moved:
+        moved = False
+        for number, stage in enumerate(stages):
+            (one, two), (near, far), (gives, more) = stage.sources, stage.crosses, stage.gives
+            kind, before, place = stage.kind, tails[number], at[number]
+            while place < len(kind):
+                first, second = done[one[place]], done[two[place]]
+                if first < 0 or second < 0:
+                    break
+                turn = len(level)
+                level.append(1 + max(level[before], level[first], level[second]))
+                ways = near[place], far[place]
+                rows.append((level[turn], kind[place], before, first, second, *ways))
+                if gives[place]:
+                    done[gives[place]] = turn
+                if more[place]:
+                    done[more[place]] = turn
+                before, place, moved = turn, place + 1, True
+            tails[number], at[number] = before, place
+    return rows
 
-    def _take(
-        self,
-        stage: int,
-        turn: _Turn,
-        tails: list[int],
-        level: list[int],
-    ) -> bool:
-        kind, passes = turn
-        sources = [self._source(one) for one in passes]
-        if None in sources:
-            return False
-        known = [one for one in sources if one is not None]
-        first, second = known[0], known[1] if len(known) > 1 else (BEGINNING, 0)
-        number, before = len(level), tails[stage]
-        level.append(1 + max(level[before], level[first[0]], level[second[0]]))
-        self.found.append((level[-1], kind, before, first[0], second[0], first[1], second[1]))
-        tails[stage] = number
-        for name, chunk, microbatch in passes:
-            if name != "W":
-                way = "F" if name == "F" else "B"
-                self.done[way][chunk * self.microbatches + microbatch] = number
+
+def _last(kinds: Sequence[Passes], kind: Numbers, chunks: int) -> Numbers:
+    """The turn with the last backward of every chunk."""
+    found = np.zeros(chunks, np.int64)
+    for number, passes in enumerate(kinds):
+        for name, chunk in passes:
             if name in "BW":
-                self.last[chunk] = number
-        return True
-
-    def _sorted(self, level: list[int]) -> TurnLevels:
-        table = np.array(self.found, np.int64).reshape(-1, 7)
-        order = np.argsort(table[:, 0], kind="stable")
-        place = np.zeros(len(level), np.int64)
-        place[1 + order] = np.arange(1, len(level))
-        table = np.concatenate((np.zeros((1, 7), np.int64), table[order]))
-        starts = [1, *(1 + np.flatnonzero(np.diff(table[1:, 0])) + 1).tolist(), len(table)]
-        pairs = any(len(passes) > 1 for passes in self.kinds)
-        both = (3, 4) if pairs else (3,)
-        return TurnLevels(
-            chunk_map=self.chunk_map,
-            kinds=tuple(self.kinds),
-            kind=table[:, 1].copy(),
-            before=place[table[:, 2]],
-            sources=tuple(place[table[:, column]] for column in both),
-            crosses=tuple(table[:, column + 2].copy() for column in both),
-            bounds=tuple(pairwise(starts)),
-            last=place[np.array(self.last)],
-            offloaded=self.away * self.chunk_map.copies,
-        )
+                turns = np.flatnonzero(kind[1:] == number)
+                found[chunk] = max(found[chunk], 1 + turns[-1]) if len(turns) else found[chunk]
+    return found
