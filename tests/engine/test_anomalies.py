@@ -26,6 +26,8 @@ from twin.schedules.base import Schedule
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 K2 = Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True)
 
 

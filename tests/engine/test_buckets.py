@@ -15,6 +15,8 @@ from twin.engine.program import COMPUTE, DATA
 from twin.engine.trace import Trace
 from twin.planning import plan
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 WHOLE = "parallel.bucket_size=1000000000"
 APART = "parallel.overlap_grad_reduce=false"
 GATHER = "parallel.overlap_param_gather=true"

@@ -8,6 +8,8 @@ from tests.engine.scenarios import dense
 from twin.engine import lower, simulate
 from twin.planning import plan
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 APART = "parallel.overlap_grad_reduce=false"
 
 

@@ -14,6 +14,8 @@ from twin.planning import plan
 from twin.planning.offload import BUCKET, buckets, host_phases, share_of
 from twin.planning.types import Plan
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 ADAMW = ("train.optimizer=adamw", "parallel.zero=0")
 HOST = "memory.optimizer_update=host"
 

@@ -13,6 +13,8 @@ from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 K2 = Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True)
 
 

@@ -16,6 +16,8 @@ from twin.schedules.gpipe import GPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 
 @pytest.mark.parametrize("schedule", [OneForwardOneBackward(), GPipe()])
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 2), (4, 8), (8, 8), (8, 5)])

@@ -10,6 +10,8 @@ from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 GPIPE = "parallel.schedule=gpipe"
 DUALPIPE = "parallel.schedule=dualpipe"
 ZB_H1 = "parallel.schedule=zb_h1"

@@ -13,6 +13,8 @@ from twin.engine.program import COMPUTE, IMBALANCE
 from twin.engine.trace import Trace
 from twin.planning.experts import expert_load
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 RUN = "scenarios/kimi-k2-256xh800.yaml"
 BATCH = "train.global_batch=128seq"
 """Few micro-batches: the law holds for each of them."""

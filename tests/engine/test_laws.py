@@ -24,6 +24,8 @@ from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 SHAPES: list[tuple[Schedule, tuple[int, int, int]]] = [
     (OneForwardOneBackward(), (3, 1, 7)),
     (GPipe(), (3, 1, 5)),

@@ -20,6 +20,8 @@ from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 K2 = Interleaved(extra_warmup=1, overlap_all_to_all=True, defer_weight_grad=True)
 SCHEDULES = [
     (OneForwardOneBackward(), (4, 1, 8)),

@@ -11,6 +11,8 @@ from twin.optimizers.base import dense_weights
 from twin.planning import plan
 from twin.scenario import Scenario
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 K2 = (
     "parallel.schedule={kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, "
     "defer_weight_grad: true}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from twin.engine.simulate import simulate
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.zb_h1 import ZeroBubbleH1
+
+pytestmark = pytest.mark.usefixtures("each_player")
 
 CAPACITY = {"nvlink": 1.0, "nic": 1.0}
 

@@ -18,6 +18,8 @@ from twin.schedules.base import Schedule
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 SHAPE = (8, 1, 24)
 UNTIED = "model.tied_embeddings=false"
 """A tied embedding is added up over the first stage and the last, which wait for each other."""

@@ -27,9 +27,8 @@ from twin.reports import Report, report
 ANOMALY: Final = 1.09
 """Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
 (`tests/engine/test_anomalies.py`)."""
-FAST: Final = 0.07
-"""How far the fast path may be from events. Two of 2,000 random layouts are beyond 5 %, at 6.3: the
-gathers that open a step, and reductions, meet exchanges between kernels of 0.3 ms."""
+FAST: Final = 0.05
+"""How far the fast path may be from events."""
 UNEVEN: Final = 1.05
 """How much longer than an even split's a step may be."""
 TIES: Final = 1.05

@@ -1,0 +1,23 @@
+"""Both players for every law of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from twin.engine.compiled import machine
+from twin.engine.compiled.build import build
+
+
+@pytest.fixture(scope="module", params=["readable", "compiled"])
+def each_player(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tests of a module, by the player in Python and by machine code. Modules take it whole, as
+    hypothesis has no place for a fixture of each test."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "readable":
+            patch.setattr(machine, "code", lambda: None)
+        else:
+            assert build() is not None
+            assert machine.code() is not None
+        yield
