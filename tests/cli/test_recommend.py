@@ -1,4 +1,4 @@
-"""`twin recommend`: words, JSON, exit codes."""
+"""`twin recommend`, `twin improve`: words, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -50,3 +50,21 @@ def test_a_price_is_said_once_and_remembered(
 
 def test_the_option_and_the_search_play_as_many_layouts_by_default() -> None:
     assert verbs()["recommend"]["parameters"]["most"]["default"] == MOST_PLAYED
+
+
+def test_improve_writes_the_best_plan(twin_command: Command) -> None:
+    asked = ("improve", "kimi-k2-256xh800", *(f"--set={one}" for one in SMALL), "--jobs", "1")
+    done = twin_command(*asked, "--json", "--output", "better.yaml")
+    assert done.code == 0, done.err
+    best = json.loads(done.out)["pair"]
+    assert "So far: " in done.err
+    again = json.loads(twin_command("run", "better.yaml", "--json").out)
+    assert again["kpis"]["step_seconds"] == pytest.approx(best["step_seconds"])
+    assert "Better plans" in twin_command(*asked).out
+    too_large = twin_command("improve", "kimi-k2-256xh800", "--set=memory.offload=[]", "--jobs=1")
+    assert too_large.code == 4
+    assert "`twin check`" in too_large.out
+    nothing = twin_command(
+        *asked, "--set=parallel.virtual=1", "--set=parallel.pipeline=1", "--json"
+    )
+    assert json.loads(nothing.out)["tried"]

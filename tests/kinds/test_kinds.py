@@ -65,6 +65,7 @@ def words(kind: Kind, verb: Verb) -> list[str]:
         "attribution": ["compare", name, name],
         "sweep": ["sweep", name, "--grid", AXES[kind.name], "--jobs", "1"],
         "recommend": ["recommend", name, "--fixed-layout", "--jobs", "1"],
+        "improve": ["improve", name, "--jobs", "1"],
         "explain": ["explain", name, "step_seconds"],
         "export": ["export", name, "--format", "csv", "-o", "tables.csv"],
         "seal": ["run", name, "--seal"],
@@ -91,7 +92,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             verb,
             id=f"{kind.name}-{verb}",
             # Searches take ten seconds and more.
-            marks=[pytest.mark.slow] * (verb == "recommend" and verb not in kind.refusals),
+            marks=[pytest.mark.slow]
+            * (verb in ("recommend", "improve") and verb not in kind.refusals),
         )
         for kind in kinds()
         for verb in VERBS

@@ -62,6 +62,11 @@ class PoolChoice:
     cluster: str | None = None
     """`dask://HOST:PORT` (also `tcp://`, `tls://`) or `ray://HOST:PORT`; None: this machine."""
 
+    @property
+    def is_here(self) -> bool:
+        """Whether workers are processes of this machine, which share its disk."""
+        return self.cluster is None
+
 
 @dataclass(frozen=True, slots=True)
 class Died:
@@ -80,6 +85,9 @@ class FinishedBatch(Generic[R]):
 
 class Executor(ABC):
     """Workers that batches are sent to."""
+
+    is_here: bool = False
+    """Whether they are processes of this machine, which share its disk."""
 
     @property
     @abstractmethod
@@ -238,6 +246,8 @@ def play_batch(
 class _ThisProcess(Executor):
     """This process, one batch after the other."""
 
+    is_here = True
+
     @property
     def places(self) -> int:
         return 1
@@ -253,6 +263,8 @@ class _ThisProcess(Executor):
 
 class _Processes(Executor):
     """Worker processes of this machine, each a pool of one that is started when it is needed."""
+
+    is_here = True
 
     def __init__(self, count: int) -> None:
         self._loky: Any = import_module("joblib.externals.loky")

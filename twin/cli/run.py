@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,9 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     unmeasured = say_unmeasured(found.report.uncalibrated, output, strict=strict)
     if output.tables:
         output.show(*found.kind.tables(found))
+    if output.tables and found.kind.name == "step" and found.report.fits:
+        asked = shlex.join(["twin", "improve", scenario, *(f"--set={one}" for one in sets)])
+        output.sentence(f"\nWhat would make it better? `{asked}` tries single edits and pairs.")
     return exit_code(found.report, failed) or unmeasured
 
 

@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from twin.reports.table import Block
 
 Verb = Literal[
-    "run", "check", "compare", "sweep", "recommend", "explain", "export", "seal", "attribution"
+    "run",
+    "check",
+    "compare",
+    "sweep",
+    "recommend",
+    "improve",
+    "explain",
+    "export",
+    "seal",
+    "attribution",
 ]
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 """What can be asked of a scenario."""

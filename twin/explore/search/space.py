@@ -190,7 +190,7 @@ class Space:
             for micro in self.micro_batch
             for schedule in self.schedule
             for virtual in self.virtual
-            if _runs(schedule, virtual)
+            if runs_chunks(schedule, virtual)
         )
         if pipeline > 1 or len(self.schedule) == 1:
             return found
@@ -293,7 +293,7 @@ def _powers(of: int) -> tuple[int, ...]:
     return tuple(1 << bit for bit in range(of.bit_length()) if of % (1 << bit) == 0)
 
 
-def _runs(schedule: Schedule, virtual: int) -> bool:
+def runs_chunks(schedule: Schedule, virtual: int) -> bool:
     """Whether a schedule is one of so many chunks per stage."""
     return all(one.field != "parallel.virtual" for one in schedule.problems(2, virtual, 8))
 

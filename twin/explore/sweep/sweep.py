@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from twin.answers.csv_text import to_csv
-from twin.answers.executors import Died, PoolChoice, play
+from twin.answers.executors import Died, Executor, PoolChoice, play
 from twin.answers.nearest import written
 from twin.answers.parquet import Column, to_parquet
 from twin.answers.run_store import source_digest, unwritable, write_file
@@ -90,7 +90,7 @@ class _Course:
 def answer_points(
     points: Sequence[SweepPoint | PointOutcome],
     *,
-    pool: PoolChoice,
+    pool: PoolChoice | Executor,
     folder: Path | None,
     play_unfit: bool = True,
     progress: Told | None = None,
@@ -123,7 +123,7 @@ def _told(point: SweepPoint | PointOutcome, outcome: PointOutcome) -> PointOutco
 
 
 def _played(
-    points: Sequence[SweepPoint | PointOutcome], course: _Course, pool: PoolChoice
+    points: Sequence[SweepPoint | PointOutcome], course: _Course, pool: PoolChoice | Executor
 ) -> Iterator[tuple[int, PointOutcome]]:
     """The outcomes of points that have to be played, each at all its places."""
     places = list(course.waiting.items())
@@ -132,7 +132,7 @@ def _played(
         return
     # Workers of this machine keep what they have played at once; those of a cluster may have
     # another disk, so that what comes back from there is kept here.
-    theirs = course.folder if pool.cluster is None else None
+    theirs = course.folder if pool.is_here else None
     function = partial(
         answer_point, folder=theirs, play_unfit=course.play_unfit, source=source_digest()
     )

@@ -36,6 +36,7 @@ class WeightUpdate(Kind):
     changes_most = "what changes most is"
     refusals = {  # noqa: RUF012  declared as ClassVar in the base
         "recommend": _NO_STEP,
+        "improve": _NO_STEP,
         "explain": _NO_STEP,
         "export": _NO_STEP,
         "seal": _NO_STEP,

@@ -1,0 +1,75 @@
+"""What would make a plan better: equal to trying every edit, and a pair never worse than its
+halves."""
+
+from dataclasses import replace
+
+import pytest
+
+import twin
+from twin.answers.executors import PoolChoice
+from twin.answers.nearest import document, replaced
+from twin.errors import ScenarioError
+from twin.explore.search.improve import LEAST, Edit, Improvement, edits, improve
+from twin.loading import load_any
+from twin.scenario import Scenario
+
+
+@pytest.fixture(scope="module")
+def found(small: Scenario) -> Improvement:
+    return improve(small, pool=PoolChoice(jobs=1))
+
+
+def step(scenario: Scenario) -> float | None:
+    """Nanoseconds of a step by events; None where the plan cannot run or does not fit."""
+    try:
+        plan = twin.plan(scenario)
+    except ScenarioError:
+        return None
+    return twin.simulate(twin.lower(plan)).step_ns if plan.memory.fits else None
+
+
+def test_the_best_edit_is_that_of_trying_all(small: Scenario, found: Improvement) -> None:
+    every = {edit.words: step(replaced(document(small), edit.overrides)) for edit in edits(small)}
+    fit = {words: ns for words, ns in every.items() if ns is not None}
+    assert {one.edit.words: one.step_ns for one in found.tried} == fit
+    assert found.singles[0].step_ns == min(fit.values())
+    assert found.impossible + found.too_large == len(every) - len(fit)
+    assert found.usual.step_ns == step(small)
+
+
+def test_a_pair_is_better_than_both_halves_and_fits(small: Scenario, found: Improvement) -> None:
+    pair = found.pair
+    assert pair is not None
+    assert pair.step_ns <= (1 - LEAST) * found.singles[0].step_ns
+    assert step(replaced(document(small), pair.edit.overrides)) == pair.step_ns
+    assert found.offered[0] is pair
+    worse = replace(pair, outcome=found.singles[0].outcome)
+    assert replace(found, pairs=(worse,)).pair is None
+
+
+def test_edits_of_one_field_or_that_contradict_are_no_pair() -> None:
+    two, four = (Edit(("chunks per stage",), {"parallel.virtual": n}) for n in (2, 4))
+    order = Edit(("schedule",), {"parallel.schedule": {"kind": "1f1b"}, "parallel.virtual": 1})
+    assert two.joined(four) is None
+    assert two.joined(order) is None
+    memory = Edit(("offload",), {"memory.offload": []})
+    both = two.joined(memory)
+    assert both is not None
+    assert both.overrides == {"parallel.virtual": 2, "memory.offload": []}
+
+
+def test_nothing_better_is_said(found: Improvement) -> None:
+    alone = replace(found, tried=found.tried[-1:], pairs=())
+    assert not alone.offered
+    assert alone.sentences[0] == "No edit makes the step 0.5 % shorter."
+
+
+def test_edits_are_those_that_the_software_runs() -> None:
+    scenario = load_any("gpt-175b-64xa100-full", ["software=megatron"])
+    assert isinstance(scenario, Scenario)
+    schedules = {
+        one.overrides["parallel.schedule"]["kind"]
+        for one in edits(scenario)
+        if "parallel.schedule" in one.overrides
+    }
+    assert schedules <= {"1f1b", "interleaved_1f1b"}
