@@ -23,6 +23,7 @@ LONG = {
     "design-studies",
     "experts",
     "goodput",
+    "improve",
     "memory",
     "overlap",
     "recommend",

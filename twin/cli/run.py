@@ -58,15 +58,15 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     for sentence in others:
         if output.tables or correction is None:
             output.sentence(sentence)
+    if output.tables and found.kind.name == "step" and found.report.fits:
+        asked = shlex.join(["twin", "improve", scenario, *(f"--set={one}" for one in sets)])
+        output.sentence(f"What would make it better? `{asked}` tries single edits and pairs.")
     if kept:
         output.sentence(kept["seal"]["words"])
     failed = say_failed(found.report.expectations, output)
     unmeasured = say_unmeasured(found.report.uncalibrated, output, strict=strict)
     if output.tables:
         output.show(*found.kind.tables(found))
-    if output.tables and found.kind.name == "step" and found.report.fits:
-        asked = shlex.join(["twin", "improve", scenario, *(f"--set={one}" for one in sets)])
-        output.sentence(f"\nWhat would make it better? `{asked}` tries single edits and pairs.")
     return exit_code(found.report, failed) or unmeasured
 
 
