@@ -83,9 +83,11 @@ def test_the_search_finds_what_exhaustion_finds(shape, rounds, dense, layers, en
     times = [0.4] * min(dense, layers - 1) + [1.0] * (layers - min(dense, layers - 1))
     costs = costs_of(times, *ends, closes=closes)
     step = StepLength(costs, schedule_of(kind), (stages, per_stage, rounds * stages))
-    found = search(step, next(evenly(layers, stages * per_stage)))
+    even = next(evenly(layers, stages * per_stage))
+    found, length, of_even = search(step, even)
     best = min(step(list(every_split(layers, stages * per_stage))))
-    assert step([found])[0] <= NEAR * best
+    assert step([found, even]) == [length, of_even]
+    assert length <= NEAR * best
 
 
 def length(costs: StepCosts, split: tuple[int, ...], microbatches: int, kind: str = "1f1b") -> int:

@@ -28,7 +28,9 @@ UNSURE: Final = 0.05
 """The same where a rank waits for more than kernels and the exchanges between them: there the model
 may order two splits wrongly by up to so much."""
 BATCH: Final = 64
-"""Most moves whose steps are looked at in one round."""
+"""Most splits whose steps are looked at in one round."""
+LOOKED_AT: Final = 2**17
+"""Most turns of one round, over its splits: some 5 ms on one core."""
 ROUNDS: Final = 12
 """Most rounds of moves."""
 AT_FIRST: Final = (0, -1, -2, 1)
@@ -42,45 +44,48 @@ def shortest(
 ) -> Split:
     """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches."""
     step = StepLength(costs, schedule, shape)
-    best = search(step, balanced)
+    best, least, own = search(step, balanced)
+    if least >= (1 - SURE) * own:
+        return balanced
     gain = SURE if step.waits_for_kernels(best) else UNSURE
-    own, least = step((balanced, best))
     return best if least < (1 - gain) * own else balanced
 
 
-def search(step: StepLength, balanced: Split) -> Split:
-    """The split with the shortest step that is found."""
+def search(step: StepLength, balanced: Split) -> tuple[Split, int, int]:
+    """The split with the shortest step that is found, and nanoseconds of it and of the balanced
+    one."""
     known = balanced, *evenly(step.layers, step.parts)
-    starts = tuple(dict.fromkeys((*known, *_light_ends(step.layers, step.parts))))
-    lengths = zip(step(starts), map(_unevenness, starts), starts, strict=True)
-    return _descended(step, min(lengths)[2])
+    starts = list(dict.fromkeys((*known, *_light_ends(step.layers, step.parts))))
+    starts = starts[: max(len(known), _batch(step))]
+    lengths = step(starts)
+    rows = zip(lengths, map(_unevenness, starts), starts, strict=True)
+    best, least = _descended(step, min(rows))
+    return best, least, lengths[0]
 
 
-def _descended(step: StepLength, best: Split) -> Split:
-    """A split that no move of one layer makes better."""
-    least, own = (step([best])[0], *_unevenness(best)), best
+def _batch(step: StepLength) -> int:
+    return max(BATCH // 4, min(BATCH, LOOKED_AT // step.turns))
+
+
+def _descended(step: StepLength, own: tuple[int, tuple[int, int], Split]) -> tuple[Split, int]:
+    """A split that no move of one layer makes better, and its nanoseconds."""
     for _ in range(ROUNDS):
-        moves = _moves(step, own)
-        if not moves:
-            return own
-        lengths = step(moves)
-        found, better = min(
-            ((length, *_unevenness(move)), move)
-            for length, move in zip(lengths, moves, strict=True)
-        )
-        if found >= least:
-            return own
-        least, own = found, better
-    return own
+        moves = _moves(step, own[2])
+        rows = zip(step(moves), map(_unevenness, moves), moves, strict=True) if moves else ()
+        better = min(rows, default=own)
+        if better[:2] >= own[:2]:
+            break
+        own = better
+    return own[2], own[0]
 
 
 def _moves(step: StepLength, split: Split) -> list[Split]:
     """Splits after a move of one layer, those first that shorten the longest path most; and where
     these are few, after two moves."""
-    weights = step.layer_weights(split)
+    most, weights = _batch(step), step.layer_weights(split)
     single = [(weights[there] - weights[here], moved) for moved, here, there in _one_moved(split)]
-    if len(single) > BATCH:
-        return [moved for gain, moved in sorted(single)[:BATCH] if gain < 0]
+    if len(single) > most:
+        return [moved for gain, moved in sorted(single)[:most] if gain < 0]
     double = (again for _, once in sorted(single) for again, *_ in _one_moved(once))
     found = dict.fromkeys(moved for _, moved in single)
     found |= dict.fromkeys(islice(double, BATCH * BATCH // 4)) if len(single) <= BATCH // 2 else {}
@@ -107,7 +112,8 @@ def _light_ends(layers: int, parts: int) -> Iterator[Split]:
     """Splits that are even but for their first and last chunk; what does not divide is on late, on
     early or on middle chunks."""
     each = round(layers / parts)
-    for first, last in product(AT_FIRST, AT_LAST):
+    offsets = sorted(product(AT_FIRST, AT_LAST), key=lambda pair: sum(map(abs, pair)))
+    for first, last in offsets:
         ends = max(0, each + first), max(0, each + last)
         rest = layers - sum(ends)
         if parts > 2 and rest >= 0:

@@ -97,6 +97,7 @@ class StepLength:
         chunk_map = self.steps[0].chunk_map
         self.part_of, self.stage_of = np.array(chunk_map.part_of), np.array(chunk_map.stage_of)
         self.parts = chunk_map.parts
+        self.turns = sum(len(step.kind) for step in self.steps)
 
     def __call__(self, splits: Sequence[Sequence[int]]) -> list[int]:
         """Nanoseconds of a step with each split."""
