@@ -15,7 +15,6 @@ from twin.answers.nearest import StepAnswers
 from twin.engine import lower, simulate
 from twin.explore.study.attribution import (
     MOST_CAUSES,
-    SHARED_LINKS,
     TOGETHER,
     Attribution,
     attribution,
@@ -96,14 +95,14 @@ def test_inputs_that_do_the_same_are_worth_the_same() -> None:
 def test_a_single_change_is_worth_the_whole_difference() -> None:
     base, other = small(), small(FASTER[0])
     found = split(base, other)
-    answers = StepAnswers()
+    answers = StepAnswers("events")
     assert worth(found)["calibration.gemm"] == answers.of(other).step_ns - answers.of(base).step_ns
-    assert set(worth(found)) <= {"calibration.gemm", SHARED_LINKS}
+    assert set(worth(found)) == {"calibration.gemm"}
 
 
 def test_two_changes_are_worth_the_mean_of_both_orders() -> None:
     base, one, two = small(), small(FASTER[0]), small(FASTER[2])
-    both, answers = small(FASTER[0], FASTER[2]), StepAnswers()
+    both, answers = small(FASTER[0], FASTER[2]), StepAnswers("events")
     steps = [answers.of(scenario).step_ns for scenario in (base, one, two, both)]
     expected = ((steps[1] - steps[0]) + (steps[3] - steps[2])) / 2
     found = worth(split(base, both))
@@ -123,15 +122,7 @@ def test_fields_that_only_work_together_are_one_cause() -> None:
 def test_another_part_of_the_catalog_is_one_cause() -> None:
     other = small("cluster.fabric=rail-fat-tree-200g", "calibration=a100-megatron")
     found = {cause.name: cause for cause in split(small(), other).causes}
-    assert (
-        {"cluster.fabric", "calibration"}
-        <= set(found)
-        <= {
-            "cluster.fabric",
-            "calibration",
-            SHARED_LINKS,
-        }
-    )
+    assert set(found) == {"cluster.fabric", "calibration"}
     assert found["cluster.fabric"].other == "rail-fat-tree-200g"
 
 

@@ -119,10 +119,10 @@ def test_a_field_that_is_asked_about_is_tried_at_both_ends_alone() -> None:
     assert set(found) == {"cluster.node.nic.bandwidth", "parallel.micro_batch"}
     nic = found["cluster.node.nic.bandwidth"]
     assert nic.range_from == "asked"
-    usual = StepAnswers().of(base).step_ns
+    usual = StepAnswers("events").of(base).step_ns
     fixed = with_split(document(base), plan(base))
     for change, end in zip(nic.step_seconds, ("200Gbps", "800Gbps"), strict=True):
-        played = StepAnswers().of(replaced(fixed, {nic.path: end})).step_ns
+        played = StepAnswers("events").of(replaced(fixed, {nic.path: end})).step_ns
         assert change == pytest.approx((played - usual) / 1e9)
     assert nic.step_seconds[0] > 0 > nic.step_seconds[1]
 

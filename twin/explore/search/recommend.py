@@ -12,7 +12,8 @@ millisecond (`twin.explore.search.judge`), the fast path, and events.
 3. A size is open while the bound of its next layout would meet the goal and beat the pick by more
    than `TIE`. Open sizes get twice as many answers, until none is open or the time is spent. Then
    the pick is proven, or it is said how many layouts are open and how much better they might be.
-4. Leaders of Pareto-optimal sizes are simulated, once at least, and what is named beside the pick.
+4. Of Pareto-optimal sizes the layouts within `NEAR` of the best are simulated, and what is named
+   beside the pick.
    Where nothing meets a deadline, larger clusters are tried: how many GPUs would it take?
 
 So the result is that of trying all, as far as a bound is none above the fast path (it is built so)
@@ -60,6 +61,9 @@ from twin.spec.cluster import MOST_GPUS
 TIE: Final = 0.01
 """By which share another layout has to be better to take the decision: OURS. The fast path ranks
 layouts that are closer no better than by chance."""
+NEAR: Final = 0.03
+"""Share of a size's best step within which layouts are simulated: OURS. The fast path may rank them
+wrongly, since it leaves out what shared links cost."""
 MOST_BEYOND: Final = 4
 """Layouts of one larger cluster that are answered by the fast path where no size meets a deadline.
 """
@@ -218,9 +222,15 @@ class _Search:
             self.asked.tell("simulating the best", before + done, before + len(ones))
 
     def _confirm_leaders(self) -> bool:
-        """Simulate the leaders of Pareto-optimal sizes; whether there were any to simulate."""
-        leaders = [size.leader for size in _in_question(self.sizes)]
-        waiting = [one for one in leaders if one is not None and one.events is None]
+        """Simulate what is within `NEAR` of the best of Pareto-optimal sizes; whether there was any
+        to simulate."""
+        waiting = [
+            one
+            for size in _in_question(self.sizes)
+            for one in size.fitting
+            if one.events is None and size.leader is not None
+            if one.step_ns <= (1 + NEAR) * size.leader.step_ns
+        ]
         if waiting:
             self._confirm(waiting)
         return bool(waiting)

@@ -376,7 +376,7 @@ def _bar(contest: Decision, pick: Contender, one: Influence) -> Bar:
     kpis = pick.now.kpis
     assert kpis is not None
     usual, paid = kpis["days"] or 0.0, kpis["cost_usd"]
-    low, high = (pick.ratio * change for change in one.days)
+    low, high = one.days
     at_low, at_high = (
         _flips(contest, pick, kpis, (change, room))
         for change, room in zip((low, high), one.headroom_bytes, strict=True)

@@ -8,9 +8,8 @@ changes the sign only. All orders up to `MOST_EXACT` causes; beyond, `PAIRS` ran
 reverses (a reversed order cancels much of the error of the order itself; Mitchell et al. 2022,
 "Sampling permutations for Shapley value estimation").
 
-Every mixture of the two plans is answered by the fast path. What the event engine says beyond it,
-where transfers share links, is a cause of its own, so that the causes sum to what `twin run` says,
-to the nanosecond. Inputs whose mixtures cannot run apart are one cause.
+Every mixture of the two plans is simulated by events, so the causes sum to what `twin run` says, to
+the nanosecond. Inputs whose mixtures cannot run apart are one cause.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import combinations
 from math import factorial
 from typing import Any, Final
 
-from twin.answers import ask
 from twin.answers.nearest import Document, StepAnswers, document, replaced, value_at, written
 from twin.loading.catalog import SLOTS
 from twin.planning.feasibility import problems
@@ -39,15 +38,13 @@ MOST_EXACT: Final = 5
 MOST_CAUSES: Final = 8
 """Causes that are told apart; more are taken together by section."""
 PAIRS: Final = 6
-"""Random orders that are played, each with its reverse, beyond `MOST_EXACT` causes."""
+"""Random orders that are simulated, each with its reverse, beyond `MOST_EXACT` causes."""
 SEED: Final = 0
 """Of those orders: the same question has the same answer."""
 WITHOUT_STEP: Final = ("cost", "train.tokens")
-"""Inputs that no step depends on: they are worth zero, and are not played."""
+"""Inputs that no step depends on: they are worth zero, and are not simulated."""
 TOGETHER: Final = "possible only together"
 """Why inputs are one cause: some mixture without the others cannot run."""
-SHARED_LINKS: Final = "links shared by several transfers"
-"""The cause that holds what the event engine says beyond the fast path."""
 
 Breakdown = Mapping[str, int]
 """Nanoseconds by category, which sum to the step."""
@@ -95,7 +92,7 @@ class Attribution:
     method: str
     """How orders were averaged, in words."""
     runs: int
-    """Steps that the fast path played."""
+    """Steps that were simulated."""
 
     @property
     def delta_ns(self) -> int:
@@ -127,27 +124,21 @@ def attribution(
 ) -> Attribution:
     """The difference of the two steps, split over the inputs that differ.
 
-    `played` holds the two breakdowns of the event engine where they are known already (a Report's
-    `breakdown_ns`); else both are run, or taken from the stored runs. Raises `ScenarioError` where
-    one of the two cannot run.
+    `played` holds the two breakdowns where they are known already (a Report's `breakdown_ns`).
+    Raises `ScenarioError` where one of the two cannot run.
     """
-    events = played or (ask(base).report.breakdown_ns, ask(other).report.breakdown_ns)
     mixtures = _Mixtures(document(base), document(other), progress=progress)
     inputs = mixtures.inputs(diff.path for diff in differences(mixtures.base, mixtures.other))
     silent = [path for path in inputs if _is_below(path, WITHOUT_STEP)]
     blocks = mixtures.together([path for path in inputs if path not in silent])
+    ends = mixtures.ends([path for block in blocks for path in block.paths], played)
     shares, method = mixtures.split(blocks)
     causes = [mixtures.cause(block, share) for block, share in zip(blocks, shares, strict=True)]
     causes += [mixtures.cause(_Block((path,), "no step depends on it"), {}) for path in silent]
-    fast = mixtures.answer(()), mixtures.answer(path for block in blocks for path in block.paths)
-    delta = {c: events[1][c] - events[0][c] for c in CAUSES}
-    beyond = {c: delta[c] - (fast[1][c] - fast[0][c]) for c in CAUSES}
-    if any(beyond.values()):
-        note = "what the event engine says beyond the fast path, which gives each transfer its link"
-        causes.append(Cause(SHARED_LINKS, (), "", "", sum(beyond.values()), beyond, note))
+    delta = {c: ends[1][c] - ends[0][c] for c in CAUSES}
     return Attribution(
-        base_ns=sum(events[0].values()),
-        other_ns=sum(events[1].values()),
+        base_ns=sum(ends[0].values()),
+        other_ns=sum(ends[1].values()),
         causes=tuple(sorted(causes, key=lambda cause: -abs(cause.ns))),
         breakdown_ns=delta,
         method=method,
@@ -170,7 +161,7 @@ class _Mixtures:
 
     base: Document
     other: Document
-    answers: StepAnswers = field(default_factory=StepAnswers)
+    answers: StepAnswers = field(default_factory=partial(StepAnswers, "events"))
     progress: Progress | None = None
     _known: dict[frozenset[str], Breakdown] = field(default_factory=dict[frozenset[str], Breakdown])
 
@@ -221,8 +212,16 @@ class _Mixtures:
         except ValueError:
             return False
 
+    def ends(
+        self, paths: Sequence[str], played: tuple[Breakdown, Breakdown] | None
+    ) -> tuple[Breakdown, Breakdown]:
+        """The breakdowns of the two plans, simulated unless they are known."""
+        if played is not None:
+            self._known |= {frozenset[str](): played[0], frozenset(paths): played[1]}
+        return self.answer(()), self.answer(paths)
+
     def answer(self, changed: Iterable[str]) -> Breakdown:
-        """The fast path's breakdown of a mixture."""
+        """The breakdown of a mixture."""
         key = frozenset(changed)
         if key not in self._known:
             self._known[key] = self.answers.of(self.mixture(key)).breakdown_ns

@@ -121,7 +121,7 @@ def influence(
     progress: Callable[[float], None] | None = None,
     *,
     asked: Sequence[AskedField] = (),
-    fidelity: Fidelity = "fast",
+    fidelity: Fidelity = "events",
 ) -> tuple[Influence, ...]:
     """Every uncertain number of the scenario's parts, or the fields that are `asked` about, the
     most influential on the step first, then on memory. `progress` is told the share that is done.
@@ -290,8 +290,8 @@ def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> Table:
             signed_bytes(-spare),
         )
     how = {
-        "events": "Steps are played by events.",
-        "group": "Steps are played by events, with every rank of one model-parallel group.",
+        "events": "Steps are simulated by events.",
+        "group": "Steps are simulated by events, with every rank of one model-parallel group.",
         "fast": "Steps are the fast path's, in which transfers never share links.",
     }[fidelity]
     notes = [how]
