@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -12,6 +14,7 @@ import pytest
 
 import twin
 from tests.engine.programs import by_hand, segment
+from twin.cli.main import main
 from twin.collectives.traffic import Traffic
 from twin.engine import simulate
 from twin.engine.compiled import machine
@@ -209,7 +212,7 @@ def test_progress_is_told(code: machine.Code, monkeypatch: pytest.MonkeyPatch) -
     assert 0 < told[0] < 1
 
 
-def test_without_machine_code_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_code_is_made_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     program = drawn(7)
     compiled = simulate(program)
     monkeypatch.setattr(machine, "code", lambda: None)
@@ -217,6 +220,27 @@ def test_without_machine_code_the_answer_is_the_same(monkeypatch: pytest.MonkeyP
     assert ours.breakdown_ns == compiled.breakdown_ns
     assert (ours.spans.start == compiled.spans.start).all()
     assert (ours.critical, ours.link_bytes) == (compiled.critical, compiled.link_bytes)
+
+
+ABSENT = """
+import sys
+sys.modules |= dict.fromkeys(("numba", "llvmlite", "llvmlite.binding"))
+from twin.cli.main import main
+from twin.engine.compiled import machine
+code = main(sys.argv[1:])
+assert (code, machine.code()) == (0, None)
+"""
+
+
+def test_where_no_code_can_be_made_or_loaded_the_answer_is_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And says nothing about it."""
+    words = ["run", "gpt-175b-64xa100-selective", "--no-cache"]
+    command = [sys.executable, "-c", ABSENT, *words]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert main(words) == 0
+    assert (found.stdout, found.stderr) == capsys.readouterr()
 
 
 def test_an_object_file_that_cannot_be_loaded_is_left_alone(
