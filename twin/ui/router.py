@@ -77,8 +77,12 @@ def _of_a_plan(page: StreamlitPage) -> None:
     # Libraries that draw take pandas as they find it: half loaded, by another thread, it fails.
     import_module("pandas")
     session.write_link(page.title)
-    page.run()
-    place = sidebar(page.title)
+    if session.is_another(page.title):  # who comes wants the page; who edits, the answer
+        page.run()
+        place = sidebar(page.title)
+    else:
+        place = sidebar(page.title)
+        page.run()
     if session.awaited():
         with place:
             awaiting()

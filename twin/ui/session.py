@@ -38,6 +38,7 @@ _WRITTEN: Final = "link as last written"
 _ON_ITS_WAY: Final = 1.0
 """Seconds in which a link may still be on its way to the browser: an older one that comes back is
 late, and not a visitor's."""
+_PAGE: Final = "page as last drawn"
 _OF_PLANS: Final = {"v", "plan", "update"}
 """Parameters of a link to plans."""
 
@@ -59,6 +60,12 @@ def begin(page: str) -> None:
         st.session_state[_HISTORY] = History(_first(known(), query))
         st.session_state[_LINK] = {key: last(query, key) or "" for key in query}
         st.session_state[_LEADS] = bool(_OF_PLANS & set(query) or command_line())
+
+
+def is_another(page: str) -> bool:
+    """Whether the visitor comes to this page, from another or from outside; false from then on."""
+    before, st.session_state[_PAGE] = st.session_state.get(_PAGE), page
+    return before != page
 
 
 def leads_to_plan() -> bool:

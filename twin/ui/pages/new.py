@@ -88,12 +88,7 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
         say_failure("The search failed.", made)
         pending = None
     if pending is None:
-        st.button(
-            "Find the plan",
-            icon=":material/search:",
-            on_click=_ask,
-            args=(asked,),
-        )
+        st.button("Find the plan", icon=":material/search:", on_click=_ask)
         small("Layouts are searched and the best are simulated: about two minutes.")
     elif made is None:
         _watch(pending, found.seconds)
@@ -101,9 +96,13 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
         st.markdown(sentence)
 
 
-def _ask(asked: PlanQuestion) -> None:
-    keep_price(asked)
-    st.session_state[_ASKED] = (asked, datetime.now(UTC).date().isoformat())
+def _ask() -> None:
+    """Search for what stands in the fields now: the page may have been half drawn when the button
+    was clicked, and what it was drawn for a question ago."""
+    asked = question(session.typed())
+    if isinstance(asked, PlanQuestion):
+        keep_price(asked)
+        st.session_state[_ASKED] = (asked, datetime.now(UTC).date().isoformat())
 
 
 def _wanted(asked: PlanQuestion) -> tuple[PlanQuestion, str] | None:
