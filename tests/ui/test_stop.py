@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -74,7 +75,8 @@ def test_a_stopped_simulation_frees_its_cores_and_the_estimate_stands_on_every_p
     for page in ("compare", "plan"):
         app.switch_page(str(PAGES / f"{page}.py"))
         app = checked(app.run())
-        assert "stopped at 50 %: estimate" in words(app), page
+        # The baseline is stopped with it; which of them was at work first is not said.
+        assert re.search(r"stopped at (0|50) %: estimate", words(app)), page
         assert figures(app)["Step time"] >= before["Step time"], page
     app = checked(button(app, "Simulate again").click().run())
     assert "estimate, being simulated" in words(app)
