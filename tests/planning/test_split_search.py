@@ -135,6 +135,41 @@ def test_a_longer_step_repeats_its_period() -> None:
     assert step([(1,) * 12])[0] == pytest.approx(after + 84 * (after - before), rel=1e-3)
 
 
+COPIES = """\
+model: {name: m, layers: 5, hidden: 8192, vocab: 128256, ffn: {kind: swiglu, width: 24576},
+  attention: {kind: gqa, heads: 16, kv_heads: 8, head_dim: 64}}
+cluster: {node: h800-8gpu, nodes: 1, fabric: rail-fat-tree-400g}
+parallel: {tensor: 2, context: 2, pipeline: 2, zero: 2, micro_batch: 2, overlap_tensor: bulk,
+  sequence_parallel: false, overlap_grad_reduce: false, schedule: {kind: zb_h1}}
+memory: {offload: [activations]}
+train: {tokens: 10B, global_batch: 24seq, sequence: 2048tok, optimizer: muon}
+"""
+GATHERS = """\
+model: {name: m, layers: 7, hidden: 4096, vocab: 32000, ffn: {kind: swiglu, width: 12288},
+  attention: {kind: mla, heads: 16, q_lora_rank: 128, kv_lora_rank: 64, qk_nope_head_dim: 64,
+    qk_rope_head_dim: 32, v_head_dim: 64}, moe: {experts: 64, top_k: 4, width: 1024,
+    shared_experts: 0, first_dense_layers: 2}}
+cluster: {node: gb200-nvl72, nodes: 1, fabric: rail-fat-tree-400g}
+parallel: {context: 2, pipeline: 4, zero: 3, micro_batch: 2, dispatcher: deepep,
+  sequence_parallel: false, overlap_grad_reduce: false, schedule: {kind: zb_h2}}
+memory: {recompute: [moe_down], offload: [optimizer]}
+train: {tokens: 10B, global_batch: 288seq, sequence: 8192tok, optimizer: muon}
+"""
+"""Where a split by kernels or by busy parts got 16 and 42 % longer on a faster GPU."""
+
+
+@pytest.mark.parametrize("text", [COPIES, GATHERS], ids=["copies", "gathers"])
+def test_a_faster_gpu_with_a_split_of_its_own_is_no_slower(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "layout.yaml"
+    file.write_text(f"schema: 1\nname: layout\n{text}cost: {{gpu_hour: 2USD}}\n", encoding="utf-8")
+    bandwidth = load(file).cluster.node.gpu.memory_bandwidth
+    plain, fast = (
+        simulate(lower(plan(load(file, [f"cluster.node.gpu.memory_bandwidth={speed}B/s"])))).step_ns
+        for speed in (bandwidth, 1.5 * bandwidth)
+    )
+    assert fast <= 1.01 * plain
+
+
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_the_split_of_a_scenario_is_no_slower_than_the_even_one(tmp_path: Path, zero: int) -> None:
     """By events. Kernels bind, of wide layers on many micro-batches."""

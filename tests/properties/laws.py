@@ -31,8 +31,9 @@ FAST: Final = 0.05
 """How far the fast path may be from events."""
 UNEVEN: Final = 1.05
 """How much longer than an even split's a step may be."""
-TIES: Final = 1.05
-"""How much a faster GPU may lengthen a step that it splits anew."""
+TIES: Final = 1.1
+"""How much a faster GPU may lengthen a step that it splits anew. A found split has to be better by
+a margin: of 794 random layouts three got longer, by 1.2, 1.4 and 9.7 %."""
 MANY: Final = 4
 """Micro-batches for each stage from which the steady state decides, by which layers are split."""
 SECONDS: Final = 20.0
