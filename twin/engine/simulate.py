@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from twin.engine.breakdown import beginnings, critical_path, steady_spans, stretches
 from twin.engine.events import play
-from twin.engine.graph import NONE, Graph
+from twin.engine.graph import NONE, Graph, Indices
 from twin.engine.longest_path import copies_meet, longest_path, reductions_meet
 from twin.engine.played import Played, Progress, Times
 from twin.engine.program import STREAMS, Program
@@ -83,11 +83,12 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
     rows, steady = spent.sums(begins, ends), spent.sums(windows, windows + length)
     times = _times(graph, played, (windows, length, extra))
     carried, busy = program.wiring.used(_carried(program, graph, times), step_ns)
-    spans, rows_of = _spans(graph, played)
+    spans, rows_of, names = _spans(graph, played)
+    critical = rows_of[critical_path(graph, played, begins)]
     window_start = int(windows.max())
     return Trace(
         spans=spans,
-        names=_names(graph),
+        names=names,
         roles=tuple(role.name for role in program.roles),
         ranks=tuple(role.ranks for role in program.roles),
         step_ns=step_ns,
@@ -101,12 +102,7 @@ def _trace(program: Program, graph: Graph, played: Played, period: Period | None
         repeats=extra + 1,
         window_start=window_start,
         window_end=window_start + length,
-        critical=tuple(
-            row
-            for op in critical_path(graph, played, begins)
-            for row in (int(rows_of[op]),)
-            if row != NONE
-        ),
+        critical=tuple(critical[critical != NONE].tolist()),
     )
 
 
@@ -126,12 +122,10 @@ def _times(graph: Graph, played: Played, repeated: tuple[Times, int, int]) -> Ti
 def _carried(program: Program, graph: Graph, times: Times) -> list[float]:
     """Bytes that each link carries per step."""
     sends = np.nonzero(graph.bundle != NONE)[0]
-    bundles, first = np.unique(graph.bundle[sends], return_index=True)
     # Sums of whole numbers below 2^53 are exact; those of bytes depend on the order.
     counts = np.bincount(graph.bundle[sends], times[sends]).astype(np.int64)
-    numbers: list[int] = bundles[np.argsort(first)].tolist()
     paths, total = [*graph.bundles.paths], [0.0] * len(program.wiring.capacity)
-    for bundle in numbers:
+    for bundle in _as_they_come(graph.bundle[sends]):
         times_sent = int(counts[bundle])
         for size, path in graph.bundles.flows[bundle]:
             for link, weight in zip(*paths[path], strict=True):
@@ -139,18 +133,20 @@ def _carried(program: Program, graph: Graph, times: Times) -> list[float]:
     return total
 
 
-def _names(graph: Graph) -> tuple[str, ...]:
-    """The names in the order in which they first occur."""
-    codes, first = np.unique(graph.name, return_index=True)
-    order: list[int] = codes[np.argsort(first)].tolist()
-    return tuple(graph.names[code] for code in order)
+def _as_they_come(codes: Indices) -> list[int]:
+    """Small codes in the order in which they first occur."""
+    first = np.full(int(codes.max(initial=-1)) + 1, len(codes))
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # the first of each stays
+    order: list[int] = np.argsort(first)[: np.count_nonzero(first < len(codes))].tolist()
+    return order
 
 
-def _spans(graph: Graph, played: Played) -> tuple[Spans, NDArray[np.int64]]:
-    """Operations that took time, by role, stream and start; and the row of each operation, `NONE`
-    for those that took none."""
-    codes = {name: code for code, name in enumerate(_names(graph))}
-    renamed = np.array([codes.get(name, NONE) for name in graph.names], np.int32)
+def _spans(graph: Graph, played: Played) -> tuple[Spans, NDArray[np.int64], tuple[str, ...]]:
+    """Operations that took time, by role, stream and start; the row of each operation, `NONE` for
+    those that took none; and all names, as they come."""
+    named = _as_they_come(graph.name)
+    renamed = np.full(len(graph.names), NONE, np.int32)
+    renamed[named] = np.arange(len(named))
     order = np.nonzero(played.end > played.start)[0]
     # Operations of a stream start in their order.
     lane = graph.role[order].astype(np.int64) * len(STREAMS) + graph.stream[order]
@@ -166,4 +162,4 @@ def _spans(graph: Graph, played: Played) -> tuple[Spans, NDArray[np.int64]]:
         start=played.start[order],
         end=played.end[order],
     )
-    return spans, rows
+    return spans, rows, tuple(graph.names[code] for code in named)
