@@ -4,8 +4,12 @@ import time
 
 import pytest
 
+from tests.explore.search.conftest import SMALL
 from tests.ui.conftest import checked, events
 from tests.ui.test_pages import FULL, edited, field, plans, words
+from twin.answers.executors import PoolChoice
+from twin.answers.nearest import written
+from twin.explore.search.improve import improve
 from twin.loading import catalog_parts, load
 from twin.reports import resolved
 from twin.ui.answers import Question, stacks
@@ -78,3 +82,22 @@ def test_the_result_compares_stacks_when_asked(opened):
     assert len(shown) == len(found)
     names = {name.partition(" (")[0] for name in shown["software"]}
     assert names == {one.stack for one in found}
+
+
+def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch):
+    scenario = load("kimi-k2-256xh800", SMALL)
+    found = improve(scenario, pool=PoolChoice(jobs=1))
+    monkeypatch.setattr("twin.ui.better.studied", lambda *_: None)
+    monkeypatch.setattr("twin.ui.better.ready", lambda *_: found)
+    app = opened(FULL, page="result")
+    app.session_state["make it faster"] = True
+    checked(app.run())
+    assert "faster" in words(app)
+    number, order = next(
+        (number, one.edit.overrides["parallel.schedule"])
+        for number, one in enumerate(found.offered)
+        if "parallel.schedule" in one.edit.overrides
+    )
+    (button,) = (one for one in app.button if one.key == f"better {number}")
+    app = checked(button.click().run())
+    assert f"parallel.schedule={written(order)}" in (plans(app) or [""])[0]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twin.answers import Run, ask
 from twin.answers.nearest import MemoryLever, Suggestion, levers, nearest_fit
@@ -30,6 +30,10 @@ from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
 from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
+
+if TYPE_CHECKING:
+    from twin.explore.search.improve import Improvement
+    from twin.explore.search.recommendation import Progress
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -297,6 +301,25 @@ def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
     """The nearest plans that fit."""
     del note
     return study_of(asked, nearest_fit)
+
+
+def improvement(asked: Question, note: Note) -> Improvement | Failure:
+    """The best single edits and the best pair, by events."""
+    # A page that asks for none does not wait for the import.
+    from twin.answers.executors import PoolChoice  # noqa: PLC0415
+    from twin.explore.search.improve import improve  # noqa: PLC0415
+    from twin.explore.sweep.points import points_folder  # noqa: PLC0415
+
+    def told(now: Progress) -> None:
+        begin, width = (0.7, 0.3) if now.doing == "pairs" else (0.0, 0.7)
+        note(begin + width * now.done / now.total)
+
+    return study_of(
+        asked,
+        lambda scenario: improve(
+            scenario, pool=PoolChoice(jobs=1), folder=points_folder(), progress=told
+        ),
+    )
 
 
 def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:

@@ -61,8 +61,8 @@ def _card(one: Suggestion, number: int, now: Any, asked: Question) -> None:
         st.caption("estimate", help=_FAST)
         with st.container(horizontal=True):
             overrides = dict(one.overrides)
-            st.button("Use this plan", key=f"use {number}", on_click=_use, args=(overrides,))
-            if st.button("Compare", key=f"compare {number}", on_click=_beside, args=(overrides,)):
+            st.button("Use this plan", key=f"use {number}", on_click=use, args=(overrides,))
+            if st.button("Compare", key=f"compare {number}", on_click=beside, args=(overrides,)):
                 st.switch_page(COMPARE)
 
 
@@ -84,10 +84,12 @@ def _gpus(scenario: Any) -> int:
     return scenario.cluster.nodes * scenario.cluster.node.gpus
 
 
-def _use(overrides: Mapping[str, str]) -> None:
+def use(overrides: Mapping[str, str]) -> None:
+    """Edit the open plan."""
     session.change(lambda on: on.changed(lambda plan: lean(varied(plan, overrides, plan.name))))
 
 
-def _beside(overrides: Mapping[str, str]) -> None:
+def beside(overrides: Mapping[str, str]) -> None:
+    """Add the open plan with these edits as another plan."""
     plan = lean(varied(session.workspace().open, overrides, ""))
     session.change(lambda on: on.added(replace(plan, name=plan.described), show=False))

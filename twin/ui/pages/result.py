@@ -8,6 +8,7 @@ import streamlit as st
 
 from twin.answers import Run
 from twin.ui.answers import Failure, checked
+from twin.ui.better import better
 from twin.ui.cost import cost, serving_section
 from twin.ui.other_software import other_software
 from twin.ui.parts import derivation, metrics, provenance, say_verdict, warnings
@@ -99,6 +100,8 @@ def _summary(shown: OpenPlan, run: Run) -> None:
         with st.expander("More key figures", icon=":material/speed:"):
             metrics(shown, keys[_FIRST:], _CARD)
     if is_step:
+        if run.report.fits:
+            better(shown)
         derivation(shown, run)
     if is_step or shown.asked.step_only:
         other_software(shown, run.report)
