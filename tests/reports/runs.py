@@ -29,7 +29,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     ),
     "zero3": lambda: dense(2, 2, 1, 2, "parallel.zero=3"),
     "offload": lambda: moe(
-        *(4, 4, 2, 8),
+        *(4, 4, 2, 8, "parallel.layers=[1, 1, 1, 1, 1, 2, 2, 0]"),
         f"parallel.schedule={_K2}",
         "memory={recompute: [norms, swiglu], fp8_store: [moe_up_input, swiglu_input], "
         "offload: [activations, optimizer]}",
