@@ -109,7 +109,7 @@ class ParallelSpec(Spec):
     """parameters of a bucket, in whole layers; null: 40 million, or a million for each data rank if
     that is more, as in Megatron-LM; PyTorch's DDP has 25 MB, DeepSpeed 500 million"""
     layers: tuple[Whole, ...] | None = None
-    """layers per chunk, chunk-major; null: balanced by time"""
+    """layers per chunk, chunk-major; null: split for the shortest step"""
     order: RankOrder = AXES
     """axes over ranks, fastest first"""
 

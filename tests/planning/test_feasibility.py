@@ -119,7 +119,7 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
     (feasibility.every_stage_has_a_layer, {"parallel": {"pipeline": 4, "virtual": 3}},
         "parallel.virtual", "at most 2"),
     (feasibility.layers_fill_the_chunks, {"parallel": {"pipeline": 4, "layers": (2, 2, 4)}},
-        "parallel.layers", "write 4 entries, or leave layers out: then they are balanced by time"),
+        "parallel.layers", "write 4 entries, or leave layers out: the twin splits them"),
     (feasibility.layers_fill_the_chunks, {"parallel": {"pipeline": 2, "layers": (4, 5)}},
         "parallel.layers", "for example layers[1] = 4"),
     (feasibility.schedule_can_run, {"parallel": {"pipeline": 2, "virtual": 2, "schedule": "1f1b"}},

@@ -11,6 +11,7 @@ import typer
 from twin.answers import check as check_scenario
 from twin.cli.answer import answered, exit_code, say_failed, say_unmeasured
 from twin.cli.output import Output
+from twin.errors import printable
 from twin.kinds.base import Fidelity, kind_of
 from twin.loading import load_any
 from twin.reports.head import expectation_notes
@@ -58,8 +59,10 @@ def run(  # noqa: PLR0913  one parameter per option of the command line
     for sentence in others:
         if output.tables or correction is None:
             output.sentence(sentence)
-    if output.tables and found.kind.name == "step" and found.report.fits:
-        asked = shlex.join(["twin", "improve", scenario, *(f"--set={one}" for one in sets)])
+    whole = "improve" not in found.kind.refusals and found.kind.scope(loaded) is None
+    if output.tables and whole and found.report.fits:
+        words = ["twin", "improve", scenario, *(f"--set={one}" for one in sets)]
+        asked = shlex.join(printable(one) for one in words)
         output.sentence(f"What would make it better? `{asked}` tries single edits and pairs.")
     if kept:
         output.sentence(kept["seal"]["words"])

@@ -123,7 +123,7 @@ def problems(
             f"layers has {len(layers_per_chunk)} entries for {chunks} chunks"
             f" ({stages} stages x {chunks_per_stage})"
         )
-        hint = f"write {chunks} entries, or leave layers out: then they are balanced by time"
+        hint = f"write {chunks} entries, or leave layers out: the twin splits them"
         found.append(Problem("TW119", _FIELD, message, hint))
     for index, count in enumerate(layers_per_chunk):
         if count < 0:

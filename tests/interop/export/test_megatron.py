@@ -38,7 +38,7 @@ K2 = ALWAYS | {
     "memory.fp8_store",
     "memory.recompute",  # MoE down-projections
     "model.rope.yarn.beta_fast",
-    "parallel.layers",  # balanced by time
+    "parallel.layers",  # found
     "train.optimizer.newton_schulz",
     "train.tokens",  # 15.5T is no whole number of sequences
 }
