@@ -33,13 +33,13 @@ VERSION: Final = 1
 LEAST: Final = 0.005
 """Share of the step that an edit has to gain to be offered: OURS."""
 OFFERED: Final = 3
-"""Single edits that are offered."""
+"""Single edits that are offered: OURS, one card each."""
 MOST_PAIRS: Final = 16
-"""Pairs that are tried."""
+"""Pairs that are tried: OURS, what a minute has room for on two cores."""
 PATIENCE: Final = 60.0
 """Seconds after which no more pairs are tried: OURS, as long as a person waits."""
 CHUNKS: Final = (1, 2, 3, 4, 6, 8)
-"""Chunks per stage that are tried."""
+"""Chunks per stage that are tried: OURS."""
 DISPATCHERS: Final = ("alltoall", "deepep", "hybridep")
 """Exchanges of experts that trainers ship."""
 COSTS: Final[Mapping[str, str]] = {
