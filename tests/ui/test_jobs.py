@@ -109,3 +109,19 @@ def test_work_that_fails_does_not_end_the_thread():
     failed = jobs.ask("a", wrong)
     assert jobs.ask("b", lambda _: "done").within(PATIENCE) == "done"
     assert isinstance(failed.future.exception(PATIENCE), KeyError)
+
+
+def test_only_work_that_a_ready_process_does_next_is_worth_a_wait(monkeypatch):
+    jobs, begun, gate = Jobs("test"), Event(), Event()
+    first = jobs.ask("first", lambda _: True)
+    assert first.within(PATIENCE)
+    assert not jobs.is_next(first), "its process has not loaded anything yet"
+    monkeypatch.setattr(jobs.process, "has_answered", True)
+    assert jobs.is_next(first)
+    long = jobs.ask("long", lambda _: begun.set() or gate.wait(PATIENCE))
+    assert begun.wait(PATIENCE)
+    other = jobs.ask("other", lambda _: True)
+    assert jobs.is_next(long)
+    assert not jobs.is_next(other)
+    gate.set()
+    assert other.within(PATIENCE)

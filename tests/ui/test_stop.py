@@ -66,6 +66,8 @@ def test_a_stopped_simulation_frees_its_cores_and_the_estimate_stands_on_every_p
     app = waiting(opened(STEP, page="result"))
     before = figures(app)
     assert before["Step time"]
+    *_, last = app.sidebar.children.values()
+    assert last.get("progress"), "below what a visitor clicks: it comes and goes"
     group = simulating()
     assert at_work(group) == 2, "a process, and the one that it has started"
     app = checked(button(app, "Stop").click().run())

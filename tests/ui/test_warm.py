@@ -63,7 +63,7 @@ def test_a_stored_answer_is_shown_at_once_and_no_estimate_before_it(monkeypatch,
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
     ask(load(SMALL, ["train.tokens=7T"]))
     monkeypatch.setattr(Worker, "perform", _late)
-    monkeypatch.setattr(answers, "_READING", 60)
+    monkeypatch.setattr(answers, "_PATIENCE", 60)
     found = answers.reply(Question(SMALL, None, ("train.tokens=7T",), 7))
     assert found.better is None
     assert isinstance(found.now, Run)

@@ -41,9 +41,10 @@ _T = TypeVar("_T")
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
 GLANCE: Final = 0.05
-"""Seconds for which a page waits for the simulation before it shows the estimate."""
-_READING: Final = 0.5
-"""The same again where the answer is stored: an estimate takes as long, and would not stay."""
+"""Seconds for which a page waits for a simulation that has other work before it."""
+_PATIENCE: Final = 1.0
+"""The same where the answer is stored, or worked out next: the estimate takes as long as most
+simulations do, and would not stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,14 @@ def question(known: ScenarioFiles, name: str, text: str | None, sets: tuple[str,
 
 
 def reply(asked: Question) -> Reply:
-    """The simulated answer if it is there, else the estimate while the simulation runs."""
+    """The simulated answer if it is there or comes soon, else the estimate while the simulation
+    runs."""
     planned = plan_of(asked)
     if isinstance(planned, Failure):
         return Reply(planned)
     better = begun(asked)
-    found = better.within(GLANCE)
-    if found is None and _stored(planned):
-        found = better.within(_READING)
+    soon = _stored(planned) or _SIMULATIONS.is_next(better)
+    found = better.within(_PATIENCE if soon else GLANCE)
     if isinstance(found, Run | Failure):
         return Reply(found)
     now = estimate(asked) if planned.kind.has_estimate else None
@@ -121,10 +122,14 @@ def is_known(asked: Question) -> bool:
     return _SIMULATIONS.known(asked) is not None
 
 
-def prepare(first: str) -> None:
-    """Start the process that simulates; and where the machine has nothing else to do, simulate the
-    shipped plans that have no stored answer, first the one that the app opens with."""
+def begin() -> None:
+    """Start the process that simulates."""
     away(_SIMULATIONS, "ready", ready, ())
+
+
+def prepare(first: str) -> None:
+    """Where the machine has nothing else to do, simulate the shipped plans that have no stored
+    answer, first the one that the app opens with."""
     worker = Worker(IDLE)
     with contextlib.suppress(WorkerDiedError):
         worker.perform(store_shipped, (first,), lambda _: None)

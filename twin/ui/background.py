@@ -116,6 +116,8 @@ class Worker:
 
     niceness: int = _NICENESS
     process: subprocess.Popen[bytes] | None = None
+    has_answered: bool = False
+    """Whether the process is one that has loaded what it needs."""
 
     def perform(
         self, function: Callable[..., ResultT], arguments: tuple[Any, ...], note: Note
@@ -134,6 +136,7 @@ class Worker:
             while True:
                 what, value = pickle.load(process.stdout)
                 if what == "result":
+                    self.has_answered = True
                     return value
                 note(value)
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -144,6 +147,7 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
+            self.has_answered = False
             alone = self.niceness == IDLE
             self.process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(self.niceness)],
@@ -195,6 +199,11 @@ class Jobs:
         """The result under a key, where it was asked for before."""
         with self.lock:
             return self.results.get(key)
+
+    def is_next(self, pending: Pending[Any]) -> bool:
+        """Whether a process that is ready works on this, or has nothing to do before it."""
+        with self.lock:
+            return self.process.has_answered and (self.now is None or self.now is pending)
 
     def _start(self) -> None:
         if self.thread is None:

@@ -353,8 +353,13 @@ def lean(plan: Draft) -> Draft:
 
 
 def answered(shown: OpenPlan) -> Run | None:
-    """The answer to the open plan; where there is none yet, or none at all, the page says why."""
+    """The answer to the open plan; where there is none yet, or none at all, the page says why.
+    Before it is looked for, whether the plan fits."""
+    outline = st.empty()
+    if not is_known(shown.asked) and isinstance(known := checked(shown.asked), Check):
+        outline.info(" ".join(known.sentences), icon=":material/hourglass_top:")
     now = shown.reply.now
+    outline.empty()
     if now is None and shown.reply.better is not None:
         waiting(f"{shown.plan.title} is being simulated.", shown.reply.better)
     elif isinstance(now, Failure):

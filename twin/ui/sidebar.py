@@ -49,7 +49,6 @@ def sidebar(page: str) -> DeltaGenerator:
         _plans(shown.workspace)
         with st.container():  # as long as it is, what follows keeps its place
             _verdict(shown)
-        place = st.container()
         with st.container(horizontal=True, gap="xsmall"):
             _manage(shown.workspace)
             _share(shown.workspace, page)
@@ -57,7 +56,7 @@ def sidebar(page: str) -> DeltaGenerator:
                 _export(shown)
         _steps()
         changes(shown.plan)
-    return place
+        return st.container()  # last: what comes and goes moves no button under a click
 
 
 @st.fragment(run_every=_POLL)

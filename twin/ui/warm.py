@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ _FIRST: Final = (
     "twin.ui.decided",
     "twin.ui.question",
     "twin.ui.explore.questions",
+    "twin.ui.launch_script",
+    "twin.ui.examples",
+    "twin.kinds.step",
+    "streamlit.material_icon_names",
+    "PIL.Image",
 )
 """What the first page needs, in its order."""
 _PATIENCE: Final = 5.0
@@ -71,6 +77,7 @@ def warm() -> None:
     shipped plans elsewhere."""
     for name in _FIRST:
         import_module(name)
+    _look_up()
     DRAWING.await_first(_PATIENCE)
     for do in _steps():
         DRAWING.await_rest(_REST)
@@ -81,16 +88,27 @@ def _steps() -> Iterator[Callable[[], Any]]:
     """What is done in turn: a first answer to a question, all modules, an answer with its figures,
     and answers to shipped plans."""
     yield _ask
+    yield _begin
     names = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
     names += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
     for name in ("pandas", *names):
         yield partial(import_module, name)
     yield _answer
+    yield _fields
     yield gc.freeze  # what is loaded stays: no collection need look at it again
     from twin.ui.answers import prepare  # noqa: PLC0415  loaded above, not with this module
     from twin.ui.scenarios import scenario_files  # noqa: PLC0415
 
     yield partial(prepare, scenario_files().first)
+
+
+def _look_up() -> None:
+    """What the first page looks up once: the catalog's GPUs, and the file of each module, for which
+    Streamlit asks when it draws its first element."""
+    from twin.explore.search.new_plan import known_gpus  # noqa: PLC0415  loaded above
+
+    known_gpus()
+    inspect.stack()
 
 
 def _ask() -> None:
@@ -101,14 +119,28 @@ def _ask() -> None:
     first_answer(understood(example()[0]))
 
 
+def _begin() -> None:
+    """The process that simulates."""
+    from twin.ui.answers import begin  # noqa: PLC0415  not with this module
+
+    begin()
+
+
+def _fields() -> None:
+    """The fields of a plan, which its editor shows."""
+    from twin.ui.editor import schema  # noqa: PLC0415  as above
+
+    schema()
+
+
 def _answer() -> None:
-    """The estimate of the plan that the app opens with, and its figures."""
+    """The plan that the app opens with, simulated, and its figures."""
     from twin.answers import Run  # noqa: PLC0415  as above
-    from twin.ui.answers import estimate, question  # noqa: PLC0415
+    from twin.ui.answers import begun, question  # noqa: PLC0415
     from twin.ui.scenarios import scenario_files  # noqa: PLC0415
 
     files = scenario_files()
-    run = estimate(question(files, files.first, None, ()))
+    run = begun(question(files, files.first, None, ())).within(_PATIENCE)
     if isinstance(run, Run):
         for view in run.kind.figures(run):
             view.draw("light", {one.key: one.default for one in view.controls})

@@ -297,6 +297,7 @@ def node_of(gpu: str) -> str:
     )
 
 
+@cache
 def _gpu_of(node: str) -> str:
     spec = load_part("nodes", node).spec
     assert isinstance(spec, NodeSpec)
