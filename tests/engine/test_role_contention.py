@@ -8,7 +8,8 @@ from twin.engine import lower, simulate
 from twin.loading import load
 from twin.planning import plan
 
-BATCH, PLAIN = "train.global_batch=512seq", "parallel.dispatcher=alltoall"
+pytestmark = pytest.mark.usefixtures("each_player")
+BATCH, PLAIN = "train.global_batch=256seq", "parallel.dispatcher=alltoall"
 K2 = "kimi-k2-256xh800"
 """32 nodes; a stage and its experts fill two nodes."""
 

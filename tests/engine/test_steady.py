@@ -18,6 +18,8 @@ from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2
 
+pytestmark = pytest.mark.usefixtures("each_player")
+
 
 def both(program: Program) -> tuple[Trace, Trace]:
     """The step extrapolated and played in full."""

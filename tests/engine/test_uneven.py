@@ -17,6 +17,7 @@ from twin.planning import plan
 from twin.scenario import Scenario
 from twin.spec.cluster import DegradedSpec, JitterSpec
 
+pytestmark = pytest.mark.usefixtures("each_player")
 MORE = {
     "activations on the host": moe(4, 4, 1, 8, "memory.offload=[activations]"),
     "narrow uplinks": moe(

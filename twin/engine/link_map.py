@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -50,6 +50,12 @@ class Ports:
     slow_nvlink: Route = ()
     slow_nic: Route = ()
     """What an expert all-to-all gets of either beside kernels."""
+
+    @property
+    def links(self) -> set[int]:
+        """All of them."""
+        routes: list[Route] = [getattr(self, one.name) for one in fields(self)]
+        return {link for route in routes for link, _ in route}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +121,9 @@ def _nic(source: Ports, target: Ports, far: float) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class Seats:
-    """Which roles' ranks sit where: `role_of` of every rank, a first rank of each role, and how
-    many ranks share a PCIe switch, a socket, a node, and a pod. Switches and sockets are those of
-    one node: the last of them may have fewer."""
+    """Which roles' ranks sit where: `role_of` of every GPU (negative: nobody's), a first rank of
+    each role, and how many ranks share a PCIe switch, a socket, a node, and a pod. Switches and
+    sockets are those of one node: the last of them may have fewer."""
 
     role_of: Sequence[int] | NDArray[np.int64]
     first: Sequence[int]
@@ -158,30 +164,40 @@ class Rates:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a role makes of its links: their rates, whether PCIe and host memory are among them, and
+    the link of its messages."""
+
+    rates: Rates
+    narrow: bool
+    messages: Literal["nvlink", "nic"] | None
+
+
 class _Builder:
     """Collects links."""
 
-    def __init__(self, *, narrow: bool, messages: Literal["nvlink", "nic"] | None) -> None:
-        self.narrow, self.messages = narrow, messages
+    def __init__(self) -> None:
         self.classes: list[LinkClass | None] = []
         self.capacity: list[float] = []
         self.known: dict[object, int] = {}
 
-    def ports(self, role: int, place: _Place, rates: Rates) -> Ports:
-        """A role's own links, of these rates, and its part of those that it shares."""
+    def ports(self, role: int, place: _Place, use: Use) -> Ports:
+        """A role's own links, and its part of those that it shares."""
+        rates = use.rates
         up, down = (self._shared("leaf", rates.leaf, place.pod, role, way) for way in "ud")
         plain = Ports(
             nvlink_out=self._own("nvlink", rates.nvlink),
-            nvlink_in=self._own("nvlink", rates.nvlink) if self.messages == "nvlink" else (),
+            nvlink_in=self._own("nvlink", rates.nvlink) if use.messages == "nvlink" else (),
             nic_out=self._own("nic", rates.nic),
-            nic_in=self._own("nic", rates.nic) if self.messages == "nic" else (),
+            nic_in=self._own("nic", rates.nic) if use.messages == "nic" else (),
             up=up,
             down=down,
         )
         if rates.loss:
             slow = [self._own(None, one * (1 - rates.loss)) for one in (rates.nvlink, rates.nic)]
             plain = replace(plain, slow_nvlink=slow[0], slow_nic=slow[1])
-        if not self.narrow:
+        if not use.narrow:
             return plain
         out, into = self._own("pcie", rates.pcie), self._own("pcie", rates.pcie)
         above, below = (
@@ -221,15 +237,10 @@ def wire(
     long as PCIe is no slower than the NIC behind it. A collective receives as much as it sends, so
     one port of a GPU stands for both directions, but for the link that `messages` take, which have
     a sender and a receiver."""
-    roles = range(len(seats.first))
-    places = [
-        _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
-        for role in roles
-    ]
-    own = [rates.of(seats.left(role)) for role in roles]
+    own = [rates.of(seats.left(role)) for role in range(len(seats.first))]
     narrow = host or any(one.pcie < one.nic for one in own)
-    builder = _Builder(narrow=narrow, messages=messages)
-    ports = tuple(builder.ports(role, places[role], own[role]) for role in roles)
+    places = _places(seats)
+    linked = links(seats, [Use(one, narrow, messages) for one in own])
     switch, socket, pod = (
         max(_count(getattr(place, one), role) for role, place in enumerate(places))
         for one in ("switch", "socket", "pod")
@@ -244,7 +255,17 @@ def wire(
         "slow_nvlink": rates.nvlink * (1 - rates.loss),
         "slow_nic": min(nic, rates.nic * (1 - rates.loss)),
     }
-    return Wiring(tuple(builder.classes), tuple(builder.capacity), ports, alone)
+    return replace(linked, alone=alone)
+
+
+def links(seats: Seats, uses: Sequence[Use]) -> Wiring:
+    """The links of roles that may make different use of theirs; nothing is `alone`."""
+    builder = _Builder()
+    ports = tuple(
+        builder.ports(role, place, use)
+        for role, (place, use) in enumerate(zip(_places(seats), uses, strict=True))
+    )
+    return Wiring(tuple(builder.classes), tuple(builder.capacity), ports, {})
 
 
 Company: TypeAlias = tuple[tuple[int, int], ...]
@@ -260,6 +281,13 @@ class _Place:
     pod: Company
 
 
+def _places(seats: Seats) -> list[_Place]:
+    return [
+        _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
+        for role in range(len(seats.first))
+    ]
+
+
 def _company(seats: Seats, role: int, size: int) -> Company:
     """Who shares the place of a role's first rank, where so many ranks share one."""
     rank = seats.first[role]
@@ -270,7 +298,8 @@ def _company(seats: Seats, role: int, size: int) -> Company:
     else:
         first = rank // size * size
         last = first + size
-    return tuple(sorted(Counter(map(int, seats.role_of[first:last])).items()))
+    inside = Counter(map(int, seats.role_of[first:last]))
+    return tuple(sorted((other, ranks) for other, ranks in inside.items() if other >= 0))
 
 
 def _count(company: Company, role: int) -> int:

@@ -252,6 +252,8 @@ class Program:
     """Of a GPU."""
     contention: float = 0.0
     """Speed that kernels lose beside communication, beyond the SMs that it holds."""
+    contention_by_role: tuple[float, ...] = ()
+    """The same of each role, where jobs of two stacks run beside each other."""
     beside: OverlapLoss = OverlapLoss()
     opening: tuple[Template, ...] = ()
     """Per stage: weights that the last step's update has left to gather."""
@@ -281,6 +283,11 @@ class Program:
     def uneven(self) -> bool:
         """Whether GPUs differ."""
         return any(role.shares != ALL for role in self.roles)
+
+    @property
+    def contentions(self) -> tuple[float, ...]:
+        """Of each role, the speed that its kernels lose beside communication."""
+        return self.contention_by_role or (self.contention,) * len(self.roles)
 
     @property
     def capacity(self) -> Mapping[str, float]:

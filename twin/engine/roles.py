@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from twin.engine.link_map import Seats
 from twin.engine.program import MESH_GROUPS, Group, Role
-from twin.engine.unevenness import Shares, coloured, numbered, refined, shares
+from twin.engine.unevenness import Shares, by_first, coloured, numbered, refined, shares
 from twin.network.links import capacity, sharers
 from twin.planning.mesh import group_numbers, ranks_of_stages
 from twin.planning.types import Mesh, Plan
@@ -23,13 +23,19 @@ from twin.planning.types import Mesh, Plan
 Ranks = Literal["folded", "group", "all"]
 """What is played: one rank per stage, one model-parallel group, or all ranks."""
 
+Positions = NDArray[np.int64]
+"""Of every place in a stage, the position of the role that plays it."""
+
 _MODEL_PARALLEL: Final = ("tensor", "context", "expert_tensor", "expert")
 
 
-def roles(plan: Plan, ranks: Ranks = "folded") -> tuple[Role, ...]:
-    """The roles of a run, stage by stage."""
+def roles(
+    plan: Plan, ranks: Ranks = "folded", positions: Positions | None = None
+) -> tuple[Role, ...]:
+    """The roles of a run, stage by stage; `positions` where others than those of its own."""
     mesh = plan.mesh
-    positions = _positions(plan, ranks)
+    if positions is None:
+        positions = positions_of(plan, ranks)
     # The first place of each position, in order.
     _, places, alike = np.unique(positions, return_index=True, return_counts=True)
     width, numbers = len(places), _numbers(mesh, ranks, positions)
@@ -54,9 +60,13 @@ def roles(plan: Plan, ranks: Ranks = "folded") -> tuple[Role, ...]:
     return tuple(found)
 
 
-def roles_of_ranks(plan: Plan, ranks: Ranks = "folded") -> NDArray[np.int64]:
+def roles_of_ranks(
+    plan: Plan, ranks: Ranks = "folded", positions: Positions | None = None
+) -> NDArray[np.int64]:
     """Of every rank of the run, the role that stands for it."""
-    positions, stages = _positions(plan, ranks), ranks_of_stages(plan.mesh)
+    stages = ranks_of_stages(plan.mesh)
+    if positions is None:
+        positions = positions_of(plan, ranks)
     found = np.empty(plan.mesh.ranks, np.int64)
     width = int(positions.max()) + 1
     for stage, members in enumerate(stages):
@@ -64,10 +74,10 @@ def roles_of_ranks(plan: Plan, ranks: Ranks = "folded") -> NDArray[np.int64]:
     return found
 
 
-def seats(plan: Plan, ranks: Ranks = "folded") -> Seats:
+def seats(plan: Plan, ranks: Ranks = "folded", positions: Positions | None = None) -> Seats:
     """Where the ranks of these roles sit."""
     cluster = plan.scenario.cluster
-    role_of = roles_of_ranks(plan, ranks)
+    role_of = roles_of_ranks(plan, ranks, positions)
     _, first = np.unique(role_of, return_index=True)
     node = cluster.node
     return Seats(
@@ -81,9 +91,7 @@ def seats(plan: Plan, ranks: Ranks = "folded") -> Seats:
     )
 
 
-def _numbers(
-    mesh: Mesh, ranks: Ranks, positions: NDArray[np.int64]
-) -> dict[str, NDArray[np.int64]]:
+def _numbers(mesh: Mesh, ranks: Ranks, positions: Positions) -> dict[str, NDArray[np.int64]]:
     """For each kind of group, the number of the group that a place of a stage belongs to; empty
     where all ranks of a stage do the same. Groups of folded ranks that are alike have one number.
     """
@@ -98,7 +106,7 @@ def _numbers(
     }
 
 
-def _positions(plan: Plan, ranks: Ranks) -> NDArray[np.int64]:
+def positions_of(plan: Plan, ranks: Ranks = "folded") -> Positions:
     """Of every place in a stage, the position of the role that plays it."""
     mesh = plan.mesh
     everyone = np.arange(mesh.stage_ranks)
@@ -127,7 +135,7 @@ def _positions(plan: Plan, ranks: Ranks) -> NDArray[np.int64]:
     return positions
 
 
-def _alike(plan: Plan) -> NDArray[np.int64]:
+def _alike(plan: Plan) -> Positions:
     """The places whose ranks do the same in every stage have one position, in the order of their
     first ones."""
     mesh, cluster = plan.mesh, plan.scenario.cluster
@@ -143,9 +151,7 @@ def _alike(plan: Plan) -> NDArray[np.int64]:
             kinds += [*(stages // node * node + within)]
     if capacity(cluster, "leaf") is not None:
         kinds += [row // (node * cluster.fabric.nodes_per_leaf) for row in stages]
-    found = refined(numbered(gpus), kinds)
-    _, first = np.unique(found, return_index=True)
-    return np.argsort(np.argsort(first))[found]
+    return by_first(refined(numbered(gpus), kinds))
 
 
 def _mirror_groups(mesh: Mesh, stage: int) -> dict[Group, int]:

@@ -62,13 +62,14 @@ def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -
         period = prove(graph.marks, played, program, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
-            return _trace(program, graph, played, period)
+            return traced(program, graph, played, period)
         microbatches = worth_playing(program, microbatches + rest if rest else 2 * microbatches)
     graph = unroll(program, program.microbatches)
-    return _trace(program, graph, play(graph, program, progress), None)
+    return traced(program, graph, play(graph, program, progress))
 
 
-def _trace(program: Program, graph: Graph, played: Played, period: Period | None) -> Trace:
+def traced(program: Program, graph: Graph, played: Played, period: Period | None = None) -> Trace:
+    """What happened in a played step; `period`: the part of it that repeats."""
     begins = beginnings(graph, played, program)
     played_ns = int((played.end - begins[graph.role]).max())
     done = int(graph.microbatch.max()) + 1

@@ -44,10 +44,10 @@ class Multiprocessors:
 
     def __init__(self, clock: Clock, program: Program, over: Callable[[int], None]) -> None:
         self.clock, self.over = clock, over
-        self.sms, self.contention = program.sms, program.contention
+        self.sms, self.contentions = program.sms, program.contentions
         self.held = [0] * len(program.roles)
         self.running: list[_Kernel | None] = [None] * len(program.roles)
-        self.stretches: dict[tuple[float, int], float] = {}
+        self.stretches: dict[tuple[float, int, float], float] = {}
         self.shared = False
         """True once a kernel has run beside communication."""
 
@@ -74,18 +74,19 @@ class Multiprocessors:
     def _pace(self, kernel: _Kernel, now: int) -> None:
         """Set the pace of a kernel, and when it ends."""
         held = self.held[kernel.role]
-        kernel.stretch = self._stretch(kernel.bound, held) if held else 1.0
+        kernel.stretch = self._stretch(kernel, held) if held else 1.0
         kernel.end = now + max(0, ceil(kernel.left * kernel.stretch - ROUNDING))
         if kernel.due < now or kernel.end < kernel.due:
             kernel.due = kernel.end
             self.clock.call(kernel.end - now, self._ended, (kernel, kernel.end))
 
-    def _stretch(self, bound: float, held: int) -> float:
+    def _stretch(self, kernel: _Kernel, held: int) -> float:
         self.shared = True
-        key = bound, held
+        bound, contention = kernel.bound, self.contentions[kernel.role]
+        key = bound, held, contention
         if key not in self.stretches:
             held = min(held, most_held(self.sms))
-            self.stretches[key] = slowdown(bound, held, self.sms, self.contention)
+            self.stretches[key] = slowdown(bound, held, self.sms, contention)
         return self.stretches[key]
 
     def _ended(self, timer: tuple[_Kernel, int]) -> None:

@@ -64,6 +64,12 @@ def numbered(rows: NDArray[np.generic]) -> Numbers:
     return numbers.reshape(-1).astype(np.int64)
 
 
+def by_first(colours: Numbers) -> Numbers:
+    """The same colours, numbered in the order of their first members."""
+    _, first = np.unique(colours, return_index=True)
+    return np.argsort(np.argsort(first))[colours]
+
+
 def refined(colours: Numbers, groups: Iterable[Numbers]) -> Numbers:
     """The coarsest refinement of `colours` in which members of one colour have, of each kind of
     group, groups with the same colours. Each of `groups` numbers a member's group."""

@@ -344,7 +344,7 @@ def pace(w: Integers, x: Floats, role: int) -> None:
         state[SHARED] = 1
         bound, most = x[SM_BOUND][op], state[MOST_SMS]
         left = 1.0 - min(held, most) / state[ALL_SMS]
-        stretch = (bound / left + 1.0 - bound) / (1.0 - x[CONTENTION][0])
+        stretch = (bound / left + 1.0 - bound) / (1.0 - x[CONTENTION][role])
     x[KERNEL_STRETCH][role] = stretch
     end = state[NOW] + from_now(x[KERNEL_LEFT][role] * stretch)
     w[KERNEL_END][role] = end

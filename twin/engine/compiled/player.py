@@ -148,5 +148,5 @@ class _Tables:
             self.wide[place] = np.empty(roles, np.int64)
         for place in (k.KERNEL_LEFT, k.KERNEL_STRETCH):
             self.floats[place] = np.empty(roles)
-        self.floats[k.CONTENTION] = np.array([program.contention], np.float64)
+        self.floats[k.CONTENTION] = np.array(program.contentions, np.float64)
         self.state[k.ALL_SMS], self.state[k.MOST_SMS] = program.sms, most_held(program.sms)
