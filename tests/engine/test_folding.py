@@ -8,7 +8,7 @@ from tests.engine.scenarios import dense, moe
 from twin.engine import lower, simulate
 from twin.planning import plan
 from twin.scenario import Scenario
-from twin.schedules import SCHEDULES
+from twin.schedules import KNOWN
 
 pytestmark = pytest.mark.usefixtures("each_player")
 
@@ -48,7 +48,7 @@ CASES = {
 
 
 def test_every_schedule_has_a_case() -> None:
-    assert {case.parallel.schedule.kind for case in CASES.values()} == set(SCHEDULES)
+    assert {case.parallel.schedule.kind for case in CASES.values()} == set(KNOWN)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -39,7 +39,7 @@ from twin.engine.program import (
     Template,
 )
 from twin.engine.unroll import unroll
-from twin.schedules import SCHEDULES
+from twin.schedules import KNOWN
 from twin.schedules.base import Schedule
 from twin.schedules.interleaved import Interleaved
 from twin.schedules.one_f_one_b import OneForwardOneBackward
@@ -92,7 +92,7 @@ def drawn_schedule(chance: random.Random) -> tuple[Schedule, tuple[int, int, int
     """A schedule and a shape that it can run."""
     while True:
         schedule = chance.choice(
-            [*(made.model_validate({"kind": kind}) for kind, made in SCHEDULES.items()), K2]
+            [*(made.model_validate({"kind": kind}) for kind, made in KNOWN.items()), K2]
         )
         stages = chance.randint(1, 4)
         shape = stages, chance.choice([1, 2]), stages * chance.randint(2, 4)
@@ -166,7 +166,7 @@ def test_random_programs_share_links_and_sms_and_wait_for_each_other() -> None:
     assert sum(one.shared for one in played) > 20
     assert sum(len(graph.members.first) > 1 for graph in graphs) > 10
     assert sum(bool(graph.sms.any()) for graph in graphs) > 20
-    assert {type(program.schedule) for program in programs} == {*SCHEDULES.values()}
+    assert {type(program.schedule) for program in programs} == {*KNOWN.values()}
 
 
 def test_a_real_step_is_played_alike(code: machine.Code) -> None:

@@ -25,7 +25,7 @@ def test_a_wrong_input_is_explained(case: WrongInput, workshop: Path) -> None:
     assert caught.value.exit_code == case.exit_code
 
 
-KINDS = "dualpipe, gpipe, interleaved_1f1b, 1f1b, zb_h1, zb_h2"
+KINDS = "custom, dualpipe, gpipe, interleaved_1f1b, 1f1b, zb_h1, zb_h2"
 OVERRIDES = [
     ("value=3", "7: TW010 unknown key `value`", "the keys here are: extends, schema"),
     ("extends=x", "7: TW005 only a file can extend another", "write `extends: x` into the"),

@@ -8,13 +8,13 @@ import pytest
 
 from twin.planning.columns import alike, columns, columns_of
 from twin.planning.offload import Trip, trips
-from twin.schedules import SCHEDULES as KINDS
+from twin.schedules import KNOWN
 from twin.schedules.base import Action, Schedule
 
 KIMI = {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight_grad": True}
 SCHEDULES = [
-    *(member.model_validate({"kind": kind}) for kind, member in KINDS.items()),
-    KINDS["interleaved_1f1b"].model_validate({"kind": "interleaved_1f1b", **KIMI}),
+    *(member.model_validate({"kind": kind}) for kind, member in KNOWN.items()),
+    KNOWN["interleaved_1f1b"].model_validate({"kind": "interleaved_1f1b", **KIMI}),
 ]
 SHAPES = list(product((1, 2, 4, 8), (1, 2, 3), (1, 2, 5, 8, 12, 16, 24, 40)))
 

@@ -29,7 +29,7 @@ from twin.planning.types import Plan
 from twin.reports.breakdown import mean
 from twin.reports.kpis import kpis
 from twin.scenario import Root, Scenario, UpdateScenario
-from twin.schedules import SCHEDULES
+from twin.schedules import KNOWN
 from twin.spec.memory import Fp8Store, MemorySpec, Recompute
 
 MOST_PLANNED: Final = 40
@@ -179,7 +179,7 @@ def _choices(scenario: Scenario) -> dict[str, list[Any]]:
     if parallel.layers is not None:
         choices["parallel.layers"] = [None]
     if any(path.startswith(("parallel.schedule", "parallel.virtual")) for path in blamed):
-        choices["parallel.schedule"] = [k for k in SCHEDULES if k != parallel.schedule.kind]
+        choices["parallel.schedule"] = [k for k in KNOWN if k != parallel.schedule.kind]
     if "train.global_batch" in blamed:
         choices["train.global_batch"] = _batches(scenario)
     return choices

@@ -327,11 +327,18 @@ def _declared_by_part(tree: Branch) -> tuple[Default, Branch]:
     return default, Branch(kept, tree.origin)
 
 
-def as_kind(axis: Leaf) -> Node:
-    """A member of an axis from its bare name: `gpipe` is `{kind: gpipe}`."""
+def open_axis(axis: Leaf) -> tuple[Node, list[Problem]]:
+    """A member of an axis from its bare name, `gpipe` being `{kind: gpipe}`; or from the file that
+    holds it, which lies beside the file that names it, or in the current folder."""
     if not isinstance(axis.value, str):
-        return axis
-    return Branch({"kind": Child(axis.origin, axis)}, axis.origin)
+        return axis, []
+    if Path(axis.value).suffix not in (".yaml", ".yml", ".json"):
+        return Branch({"kind": Child(axis.origin, axis)}, axis.origin), []
+    beside = Path(axis.origin.file).parent / axis.value
+    tree, problems = read_tree(
+        beside if beside.is_file() else Path(axis.value), axis.origin, "names"
+    )
+    return tree or axis, problems
 
 
 WITHIN: Final[Mapping[PartKind, tuple[str, PartKind]]] = MappingProxyType(

@@ -29,7 +29,7 @@ from twin.loading.catalog import (
     SLOTS,
     Library,
     PartKind,
-    as_kind,
+    open_axis,
     open_library,
     open_name,
     part_names,
@@ -83,11 +83,10 @@ class _Names:
     def open(self, path: KeyPath, leaf: Leaf) -> Node:
         """The section that a name at this path stands for; the leaf itself elsewhere."""
         path = in_a_run(path)
-        if path in AXES:
-            return as_kind(leaf)
-        if path not in SLOTS:
+        if path not in SLOTS and path not in AXES:
             return leaf
-        node, problems = open_name(self.library, SLOTS[path], leaf)
+        kind = SLOTS.get(path)
+        node, problems = open_name(self.library, kind, leaf) if kind else open_axis(leaf)
         self.problems.extend(problems)
         if problems:
             self.lost.append(path)
@@ -325,11 +324,13 @@ def load_config(
     library, problems = open_library(family.folders)
     problems = [*family.problems, *problems]
     lost: list[KeyPath] = []
+    named = (*parts, *axes(root))
 
     def opened(path: KeyPath, leaf: Leaf) -> Node:
-        if path not in parts:
+        if path not in named:
             return leaf
-        node, wrong = open_name(library, parts[path], leaf)
+        kind = parts.get(path)
+        node, wrong = open_name(library, kind, leaf) if kind else open_axis(leaf)
         problems.extend(wrong)
         if wrong:
             lost.append(path)
@@ -339,7 +340,7 @@ def load_config(
     for layer in (*trees, *over):
         tree = merge(tree, layer, opened, unions(root))
     assert isinstance(tree, Branch)
-    for path in parts:
+    for path in named:
         child = find(tree, path)
         if child is not None and isinstance(child.node, Leaf) and path not in lost:
             tree = replace_at(tree, path, Child(child.key, opened(path, child.node)))

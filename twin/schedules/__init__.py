@@ -15,3 +15,8 @@ SCHEDULES: Mapping[str, type[Schedule]] = MappingProxyType(
     {k: found for k, found in members(__name__, Schedule).items() if issubclass(found, Schedule)}
 )
 """The class of every schedule by its `kind`, in the order of their modules."""
+
+KNOWN: Mapping[str, type[Schedule]] = MappingProxyType(
+    {k: found for k, found in SCHEDULES.items() if k != "custom"}
+)
+"""Those that have an order of their own; of a custom one it is written out."""

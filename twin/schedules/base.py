@@ -97,6 +97,26 @@ def looped(stages: int, chunks_per_stage: int) -> ChunkMap:
     )
 
 
+def v_shaped(stages: int) -> ChunkMap:
+    """Two chunks per stage: parts go down the stages and up again (ZB-V, Qi et al. 2024,
+    arXiv:2405.15362)."""
+    chunks = range(2 * stages)
+    return ChunkMap(
+        stage_of=(*range(stages), *reversed(range(stages))),
+        part_of=tuple(chunks),
+        after=(*chunks[1:], None),
+    )
+
+
+def mirrored(stages: int) -> ChunkMap:
+    """Two copies of the model: chunks 0 to p - 1 go up the stages, chunks p to 2 p - 1 go down."""
+    return ChunkMap(
+        stage_of=(*range(stages), *reversed(range(stages))),
+        part_of=(*range(stages), *range(stages)),
+        after=(*range(1, stages), None, *range(stages + 1, 2 * stages), None),
+    )
+
+
 class Schedule(Spec):
     """The order in which the stages of a pipeline run their passes."""
 

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from twin.schedules.base import Action, ChunkMap, Obstacle, Schedule, only_one_chunk
+from twin.schedules.base import Action, ChunkMap, Obstacle, Schedule, mirrored, only_one_chunk
 
 
 @final
@@ -35,11 +35,7 @@ class DualPipe(Schedule):
     def chunk_map(self, stages: int, chunks_per_stage: int) -> ChunkMap:
         """Chunks 0 to p - 1 go up the stages, chunks p to 2 p - 1 go down."""
         del chunks_per_stage
-        return ChunkMap(
-            stage_of=(*range(stages), *reversed(range(stages))),
-            part_of=(*range(stages), *range(stages)),
-            after=(*range(1, stages), None, *range(stages + 1, 2 * stages), None),
-        )
+        return mirrored(stages)
 
     def stage_order(
         self, stage: int, stages: int, chunks_per_stage: int, microbatches: int

@@ -4,7 +4,8 @@ their `kind`.
 A package such as `twin.schedules` has one module per choice, with one final `Spec` that subclasses
 the axis base and has a literal `kind`. A field `Annotated[Schedule, Axis("twin.schedules")]` then
 takes any of them; its static type is the base, which is what callers should see. Where a member has
-nothing to set, its name alone stands for it: `gpipe` is `{kind: gpipe}`. Adding a choice is adding
+nothing to set, its name alone stands for it: `gpipe` is `{kind: gpipe}`. The name of a file stands
+for the section in it (`twin.loading`). Adding a choice is adding
 a module; no list is edited.
 """
 
@@ -17,13 +18,19 @@ from functools import cache
 from importlib import import_module
 from inspect import isabstract
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from twin.spec.base import Spec
+
+_FILE: Final = {
+    "type": "string",
+    "pattern": r"\.(?:yaml|yml|json)$",
+    "description": "A file beside this one that holds the section.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Axis:
             if set(definition.get("required", ())) <= {"kind"}
             for kind in _kinds(definition["properties"]["kind"])
         ]
-        return {**schema, "anyOf": [*names, *sections]}
+        return {**schema, "anyOf": [*names, _FILE, *sections]}
 
 
 @cache
