@@ -13,7 +13,7 @@ from tests.schedules.player import play
 from tests.schedules.test_orders import SETTINGS, schedule_of
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError
-from twin.loading import load_any
+from twin.loading import load
 from twin.planning import plan
 from twin.schedules.custom import Custom, text_of, written_out
 
@@ -22,7 +22,8 @@ ONE_F_ONE_B = ("0F [0F 0B] 0B", "[1F 1B] 1F 1B")
 
 
 def of(*orders: str, **fields: Any) -> Custom:
-    return Custom(version=1, stages=len(orders), orders=orders, **({"chunks": 1} | fields))
+    own: dict[str, Any] = {"version": 1, "stages": len(orders), "chunks": 1, "orders": orders}
+    return Custom.model_validate(own | fields)
 
 
 def fault(schedule: Custom, microbatches: int = 4) -> str:
@@ -147,14 +148,14 @@ def test_a_scenario_names_the_file_beside_it(tmp_path: Path) -> None:
     folder.joinpath("found.yaml").write_text(text_of(own))
     file = tmp_path / "mine.yaml"
     file.write_text(BASE)
-    assert load_any(file).parallel.schedule == own
+    assert load(file).parallel.schedule == own
     folder.joinpath("found.yaml").write_text(text_of(own).replace("stages: 8", "stages: eight"))
     with pytest.raises(ScenarioError) as caught:
-        load_any(file)
+        load(file)
     (problem,) = caught.value.problems
     assert problem.path == "parallel.schedule.stages"
     assert problem.origin is not None
     assert (Path(problem.origin.file).name, problem.origin.line) == ("found.yaml", 3)
     folder.joinpath("found.yaml").unlink()
     with pytest.raises(ScenarioError, match=r"found\.yaml` cannot be read"):
-        load_any(file)
+        load(file)
