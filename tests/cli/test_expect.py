@@ -160,6 +160,18 @@ def test_compare_exits_with_5_where_a_change_is_too_much(
         assert one["candidate"] == document["reports"][1]["kpis"][one["figure"]]
 
 
+def test_jobs_on_one_fabric_are_shown_beside_each_other_alone(
+    twin_command: Command, small: str, selective: str
+) -> None:
+    words = ("compare", small, selective, "--no-attribution", "--together")
+    document = json.loads(twin_command(*words, "interleaved", "--json").out)
+    for report, tenant in zip(document["reports"], document["together"]["tenants"], strict=True):
+        assert tenant["written_ns"] == report["step_ns"] == tenant["step_ns"]
+    assert "no step changes" in twin_command(*words, "apart", "--quiet").out
+    other = "kimi-k2-rollout-256xh800"
+    assert "TW158" in twin_command("compare", other, other, *words[3:], "apart", "--quiet").err
+
+
 def test_a_failure_is_told_even_quietly(twin_command: Command, small: str, selective: str) -> None:
     limit = ("--fail-if", "step_seconds < -2%")
     lines = twin_command("compare", small, selective, "--quiet", *limit).out.splitlines()

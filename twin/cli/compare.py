@@ -15,6 +15,7 @@ from twin.errors import FieldError, Origin, Problem, UsageError
 from twin.explore.study.attribution import Attribution, attribution
 from twin.kinds.base import Fidelity, Kind, kind_of
 from twin.loading import load_any
+from twin.network.tenants import Layout
 from twin.reports.kpis import Failure, Limit, failures, read_limit
 from twin.reports.kpis import sentence as failure_sentence
 from twin.scenario import Root
@@ -27,6 +28,7 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     sets: list[str],
     fail_if: list[str],
     no_attribution: bool,
+    together: Layout | None,
     fidelity: Fidelity,
     no_cache: bool,
     output: Output,
@@ -40,6 +42,10 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     _refuse_mixture(loaded)
     kind = kind_of(loaded[0])
     _refuse_limits(limits, kind)
+    shared = None
+    if together is not None:
+        with progress_bar(output, "on one fabric") as progress:
+            shared = kind.together(loaded, together, progress)
     runs = [
         answered(path, sets, output, cache=not no_cache, fidelity=fidelity, loaded=scenario)
         for path, scenario in zip(scenarios, loaded, strict=True)
@@ -55,7 +61,11 @@ def compare(  # noqa: PLR0913  one parameter per option of the command line
     failed = failures(comparison.deltas, limits)
     sentences = (*comparison.sentences(), *map(failure_sentence, failed))
     tables = kind.comparison_tables(comparison, attributions)
-    output.answer(_document(comparison, attributions, failed), sentences, tables)
+    document = _document(comparison, attributions, failed)
+    if shared is not None:
+        document |= {"together": shared.to_json()}
+        sentences, tables = (*sentences, *shared.sentences()), (*tables, *shared.tables())
+    output.answer(document, sentences, tables)
     unfit = [run.report for run in runs if not run.report.fits]
     code = min((exit_code(report, 0) for report in unfit), default=0)
     return code or (NOT_AS_EXPECTED if failed else 0)

@@ -26,6 +26,7 @@ from twin.spec.kpis import Kpi
 
 if TYPE_CHECKING:
     from twin.figures.charts import View
+    from twin.network.tenants import Layout
     from twin.reports.head import Head, Judgement, RunInfo
     from twin.reports.table import Block
 
@@ -219,6 +220,18 @@ class Kind:
         from twin.reports.compare import side_by_side  # noqa: PLC0415  few answers are compared
 
         return side_by_side(self, reports)
+
+    def together(
+        self,
+        scenarios: Sequence[Any],
+        layout: Layout,
+        progress: Callable[[float], None] | None = None,
+    ) -> Any:
+        """What jobs of this kind lose to each other on one fabric. Raises `UsageError` TW158 where
+        they are not simulated by their transfers."""
+        del layout, progress
+        message = f"`{scenarios[0].name}` is {self.title}: only training runs share a fabric here"
+        raise UsageError([Problem("TW158", "", message, "omit --together")])
 
     def winner(self, reports: Sequence[Any]) -> Sequence[str]:
         """Which of several answers is best, and why; empty: differences are all there is to say."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Ranks, Run, Tools
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from twin.engine.program import Program
     from twin.engine.trace import Trace
     from twin.figures.charts import View
+    from twin.network.tenants import Layout
     from twin.planning.types import Plan
     from twin.reports.compare import Comparison
     from twin.reports.head import RunInfo
     from twin.reports.report import Report
     from twin.reports.table import Block
+    from twin.reports.together import Together
 
 
 class Step(Kind):
@@ -87,6 +89,16 @@ class Step(Kind):
         from twin.reports import compare
 
         return compare(reports)
+
+    def together(
+        self,
+        scenarios: Sequence[Scenario],
+        layout: Layout,
+        progress: Callable[[float], None] | None = None,
+    ) -> Together:
+        from twin.reports.together import together
+
+        return together(scenarios, layout, progress)
 
     def sentences(self, run: Run) -> Sequence[str]:
         told = (run.report.correction, run.report.uneven)
