@@ -10,7 +10,7 @@ from twin.loading import load
 from twin.planning import plan
 from twin.reports import verdict
 from twin.ui import answers, place
-from twin.ui.answers import influences
+from twin.ui.answers import Question, influences, on_one_fabric, studied
 from twin.ui.scenarios import stamp
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
@@ -182,6 +182,10 @@ def test_good_and_bad_are_said_in_words_too(opened):
     app = opened(FULL, SELECTIVE, page="compare", baseline="0")
     cells = [cell for table in app.table for cell in table.value.to_numpy().ravel()]
     assert any(", better" in str(cell) for cell in cells)
+    app.toggle(key="on one fabric").set_value(True)
+    questions = [Question(name, None, (), stamp()) for name in (FULL, SELECTIVE)]
+    assert studied(on_one_fabric, *questions).within(60).shared is False
+    assert "no step changes" in words(checked(app.run()))
 
 
 def test_a_plan_that_does_not_fit_is_never_praised_and_its_neighbours_are_named(opened):

@@ -162,6 +162,8 @@ class Kind:
     """The key figures that decide, the most important first."""
     has_estimate: ClassVar[bool] = False
     """Whether fidelity `fast` answers much sooner."""
+    shares_fabric: ClassVar[bool] = False
+    """Whether several of them can be simulated on one fabric."""
     is_stored: ClassVar[bool] = False
     """Whether its traces are kept in `runs/`."""
     refusals: ClassVar[Mapping[Verb, str]] = {}
@@ -228,7 +230,7 @@ class Kind:
         progress: Callable[[float], None] | None = None,
     ) -> Any:
         """What jobs of this kind lose to each other on one fabric. Raises `UsageError` TW158 where
-        they are not simulated by their transfers."""
+        they do not share any."""
         del layout, progress
         message = f"`{scenarios[0].name}` is {self.title}: only training runs share a fabric here"
         raise UsageError([Problem("TW158", "", message, "omit --together")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,11 @@ class Together:
     shared: bool
     """Whether there are links that ranks of several jobs send over."""
     tenants: tuple[Tenant, ...]
+
+    def named(self, *names: str) -> Together:
+        """The same under other names of the jobs."""
+        own = zip(self.tenants, names, strict=True)
+        return replace(self, tenants=tuple(replace(one, name=name) for one, name in own))
 
     def sentences(self) -> list[str]:
         """What each loses, and to which links."""

@@ -361,6 +361,16 @@ def attributed(base: Question, other: Question, note: Note) -> Attribution | Fai
     return study_of(base, split)
 
 
+def on_one_fabric(base: Question, other: Question, note: Note) -> Any | Failure:
+    """What two plans lose to each other whose nodes are under the same leaves."""
+
+    def both(first: Any) -> Any | Failure:
+        share = kind_of(first).together
+        return study_of(other, lambda second: share([first, second], "interleaved", note))
+
+    return study_of(base, both)
+
+
 def study_of(asked: Question, study: Callable[[Any], _T | Failure]) -> _T | Failure:
     """The result of a study of a scenario, or why there is none."""
     scenario = scenario_of(asked)

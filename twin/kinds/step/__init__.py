@@ -41,6 +41,7 @@ class Step(Kind):
         "peak_device_bytes",
     )
     has_estimate = True
+    shares_fabric = True
     is_stored = True
 
     def recognises(self, scenario: Root) -> bool:

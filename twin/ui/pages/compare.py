@@ -11,7 +11,7 @@ from twin.answers import Run
 from twin.explore.study.attribution import Attribution
 from twin.figures.differences import attribution as figure
 from twin.ui import examples, session
-from twin.ui.answers import attributed, studied
+from twin.ui.answers import attributed, on_one_fabric, studied
 from twin.ui.comparison import (
     attribution_rows,
     comparability,
@@ -63,9 +63,13 @@ def page() -> None:
             st.info(f"There is nothing to compare yet. {_OWN}", icon=":material/balance:")
         return
     _compare(list(runs.values()))
-    if "attribution" not in next(iter(runs.values())).kind.refusals:
+    kind = next(iter(runs.values())).kind
+    if "attribution" not in kind.refusals:
         st.header("Effect of each edit")
         _attributions(workspace, runs)
+    if kind.shares_fabric:
+        st.header("On one fabric")
+        _on_one_fabric(workspace, runs)
 
 
 def _titles(workspace: Workspace) -> str:
@@ -146,6 +150,25 @@ def _attributions(workspace: Workspace, runs: Mapping[str, Run]) -> None:
         found = ready(asked, plan, words, 0)
         if found is not None:
             _show(baseline.title, plan, found)
+
+
+def _on_one_fabric(workspace: Workspace, runs: Mapping[str, Run]) -> None:
+    """What the baseline and every other plan lose to each other, where a person asks."""
+    words = "Each leaf switch has nodes of both plans, which share its uplinks."
+    if not st.toggle("Simulate both plans on one fabric", key="on one fabric", help=words):
+        return
+    baseline, *others = workspace.compared
+    for plan in others:
+        if plan.title not in runs or baseline.title not in runs:
+            continue
+        asked = studied(on_one_fabric, ask_about(baseline), ask_about(plan))
+        found = ready(asked, plan, f"Simulating {plan.title} beside {baseline.title}.", 0)
+        if found is not None:
+            named = found.named(baseline.title, plan.title)
+            st.markdown("  \n".join(named.sentences()))
+            for block in named.tables():
+                st.caption(f"{block.title}. {block.caption}")
+                table(block.records())
 
 
 def _show(base: str, plan: Draft, found: Attribution) -> None:
