@@ -9,6 +9,7 @@ from twin.errors import TwinError
 from twin.loading import load
 from twin.planning import plan
 from twin.reports import verdict
+from twin.reports.together import Together
 from twin.ui import answers, place
 from twin.ui.answers import Question, influences, on_one_fabric, studied
 from twin.ui.scenarios import stamp
@@ -184,7 +185,7 @@ def test_good_and_bad_are_said_in_words_too(opened):
     assert any(", better" in str(cell) for cell in cells)
     app.toggle(key="on one fabric").set_value(True)
     questions = [Question(name, None, (), stamp()) for name in (FULL, SELECTIVE)]
-    assert studied(on_one_fabric, *questions).within(60).shared is False
+    assert isinstance(studied(on_one_fabric, *questions).within(60), Together)
     assert "no step changes" in words(checked(app.run()))
 
 
