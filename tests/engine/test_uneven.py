@@ -3,18 +3,23 @@ where one can work it out by hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
 
+from tests.engine.programs import apart, by_hand
 from tests.engine.scenarios import dense, moe
 from tests.engine.test_folding import CASES
+from twin.collectives.traffic import Traffic
 from twin.engine import lower, simulate
+from twin.engine.program import COMPUTE, TENSOR, Program, Step, Template
 from twin.engine.roles import roles, roles_of_ranks
-from twin.engine.unevenness import SHARES, coloured, refined, shares
+from twin.engine.unevenness import SHARES, Noise, coloured, refined, shares
 from twin.planning import plan
 from twin.scenario import Scenario
+from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.spec.cluster import DegradedSpec, JitterSpec
 
 pytestmark = pytest.mark.usefixtures("each_player")
@@ -28,8 +33,13 @@ MORE = {
 
 def uneven(scenario: Scenario, *degraded: DegradedSpec, jitter: float = 0.0) -> Scenario:
     drawn = JitterSpec(spread=jitter, seed=1) if jitter else None
-    update = {"degraded": degraded, "jitter": drawn}
-    return scenario.model_copy(update={"cluster": scenario.cluster.model_copy(update=update)})
+    less = scenario.cluster.model_copy(update={"degraded": degraded})
+    return with_jitter(scenario.model_copy(update={"cluster": less}), drawn)
+
+
+def with_jitter(scenario: Scenario, jitter: JitterSpec | None) -> Scenario:
+    cluster = scenario.cluster.model_copy(update={"jitter": jitter})
+    return scenario.model_copy(update={"cluster": cluster})
 
 
 def drawn(scenario: Scenario, seed: str) -> Scenario:
@@ -119,6 +129,60 @@ def test_shares_multiply_and_jitter_has_mean_one() -> None:
     assert times.mean() == pytest.approx(1.0, abs=4 * 0.05 / len(times) ** 0.5)
     assert np.log(times).std() == pytest.approx(0.05, rel=0.05)
     assert (shares(wide) == shares(wide)).all()
+
+
+def noisy(program: Program, spread: float, *, together: bool) -> tuple[Program, list[list[int]]]:
+    """The ranks of a program with kernels that vary, and nanoseconds of each one's kernels."""
+    noise, one = Noise(spread, seed=3), program.roles[0]
+    roles = tuple(
+        replace(
+            one,
+            peers=(n,),
+            groups={"world": 0, "tensor": 0 if together else n},
+            noise=noise,
+            rank=n,
+        )
+        for n in range(2)
+    )
+    times = [np.rint(100_000 * noise.factors(n, 16)[::2]).astype(int).tolist() for n in range(2)]
+    return replace(program, roles=roles, wiring=apart(2)), times
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_kernels_that_vary_cost_the_slowest_of_each_meeting(together: bool) -> None:
+    """By hand: four micro-batches of a forward and a backward of 100 us, each a factor of its own.
+    Ranks that meet after every kernel wait for the slower each time, others at the end only."""
+    meet = Traffic(nvlink_bytes=1e-9)
+
+    def a_pass(name: str) -> Template:
+        return (
+            Step(name, COMPUTE, 100_000, ()),
+            Step("sum", TENSOR, 0, (0,), meet, "tensor"),
+            Step(name, COMPUTE, 0, (1,)),
+        )
+
+    plain = by_hand(
+        OneForwardOneBackward(), (1, 1, 4), lambda _: a_pass("forward"), lambda _: a_pass("back")
+    )
+    program, (first, second) = noisy(plain, 0.1, together=together)
+    met = sum(map(max, zip(first, second, strict=True)))
+    found = simulate(program)
+    assert found.step_ns == (met if together else max(sum(first), sum(second)))
+    assert found.step_ns == simulate(program).step_ns
+    assert met > max(sum(first), sum(second)) != 800_000
+
+
+def test_kernels_that_vary_are_drawn_by_seed_for_each_rank() -> None:
+    even = moe(4, 4, 1, 8)
+    drawn = [
+        simulate(
+            lower(plan(with_jitter(even, JitterSpec(spread=0, kernel_spread=0.05, seed=seed))))
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0].step_ns == drawn[1].step_ns != drawn[2].step_ns
+    assert len(drawn[0].roles) == 32
+    assert drawn[0].step_ns > simulate(lower(plan(even))).step_ns
 
 
 def test_gpus_that_all_differ_are_all_simulated() -> None:

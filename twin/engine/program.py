@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from twin.collectives.traffic import Traffic
 from twin.engine.link_map import Wiring
-from twin.engine.unevenness import ALL, Shares
+from twin.engine.unevenness import ALL, Noise, Shares
 from twin.schedules.base import ChunkMap, Pass, Schedule
 
 STREAMS: Final = (
@@ -190,14 +190,27 @@ class Role:
     groups: dict[Group, int]
     shares: Shares = ALL
     """What is left to its GPU."""
+    noise: Noise | None = None
+    """How its kernels vary."""
+    rank: int = 0
+    """The first of its ranks."""
 
     def scaled(self, durations: NDArray[np.int64], streams: NDArray[np.int32]) -> NDArray[np.int64]:
         """Nanoseconds of steps on its GPU, from those on a GPU like the rest."""
-        speed = self.shares.compute
-        if speed == 1:
+        if not self.uneven:
             return durations
-        slower = np.rint(durations / speed).astype(np.int64)
-        return np.where(streams == COMPUTE, slower, durations)
+        kernels = np.flatnonzero(streams == COMPUTE)
+        times = durations[kernels] / self.shares.compute
+        if self.noise is not None:
+            times *= self.noise.factors(self.rank, len(kernels))
+        found = durations.copy()
+        found[kernels] = np.rint(times).astype(np.int64)
+        return found
+
+    @property
+    def uneven(self) -> bool:
+        """Whether its GPU does not do what the rest do."""
+        return self.shares != ALL or self.noise is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +295,12 @@ class Program:
     @property
     def uneven(self) -> bool:
         """Whether GPUs differ."""
-        return any(role.shares != ALL for role in self.roles)
+        return any(role.uneven for role in self.roles)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the same kernels take as long again."""
+        return all(role.noise is None for role in self.roles)
 
     @property
     def contentions(self) -> tuple[float, ...]:

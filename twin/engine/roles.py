@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from twin.engine.link_map import Seats
 from twin.engine.program import MESH_GROUPS, Group, Role
-from twin.engine.unevenness import Shares, by_first, coloured, numbered, refined, shares
+from twin.engine.unevenness import Noise, Shares, by_first, coloured, numbered, refined, shares
 from twin.network.links import capacity, sharers
 from twin.planning.mesh import group_numbers, ranks_of_stages
 from twin.planning.types import Mesh, Plan
@@ -40,6 +40,8 @@ def roles(
     _, places, alike = np.unique(positions, return_index=True, return_counts=True)
     width, numbers = len(places), _numbers(mesh, ranks, positions)
     stages, left = ranks_of_stages(mesh), shares(plan.scenario.cluster)
+    jitter = plan.scenario.cluster.jitter
+    noise = Noise(jitter.kernel_spread, jitter.seed) if jitter and jitter.kernel_spread else None
     found: list[Role] = []
     for stage in range(mesh.pipeline):
         mirrors, mirror = _mirror_groups(mesh, stage), min(stage, mesh.pipeline - 1 - stage)
@@ -56,7 +58,7 @@ def roles(
             name = f"stage {stage}" if width == 1 else f"stage {stage} rank {rank}"
             peers = tuple(range(position, width * mesh.pipeline, width))
             own = Shares(*left[rank].tolist())
-            found.append(Role(name, stage, int(alike[position]), peers, groups, own))
+            found.append(Role(name, stage, int(alike[position]), peers, groups, own, noise, rank))
     return tuple(found)
 
 
@@ -111,7 +113,7 @@ def positions_of(plan: Plan, ranks: Ranks = "folded") -> Positions:
     mesh = plan.mesh
     everyone = np.arange(mesh.stage_ranks)
     uneven = plan.scenario.cluster.uneven
-    if ranks == "all" or (ranks == "group" and uneven):
+    if ranks == "all" or (ranks == "group" and uneven) or plan.scenario.cluster.noisy:
         return everyone  # no group of uneven ranks stands for the others
     if ranks == "folded":
         return _alike(plan) if uneven else np.zeros_like(everyone)

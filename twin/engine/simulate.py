@@ -55,7 +55,7 @@ def _keeping_all() -> Generator[None]:
 
 
 def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -> Trace:
-    microbatches = enough_microbatches(program) if extrapolate else None
+    microbatches = enough_microbatches(program) if extrapolate and program.repeats else None
     while microbatches is not None:
         graph = unroll(program, microbatches)
         played = play(graph, program, progress)

@@ -41,6 +41,19 @@ ALL: Final = Shares()
 """Of a GPU like the rest."""
 
 
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Factors that stretches of kernels take as long: lognormal, of mean 1."""
+
+    spread: float
+    seed: int
+
+    def factors(self, rank: int, count: int) -> NDArray[np.float64]:
+        """Those of a rank, in the order of its kernels; the same each time."""
+        drawn = np.random.default_rng((self.seed, rank)).standard_normal(count)
+        return np.exp(self.spread * drawn - self.spread**2 / 2)
+
+
 def shares(cluster: ClusterSpec) -> NDArray[np.float64]:
     """Of every GPU what is left to it, as GPUs x `SHARES`."""
     found = np.ones((cluster.gpus, len(SHARES)))

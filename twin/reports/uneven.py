@@ -66,11 +66,12 @@ class Uneven:
         """What it costs, in a sentence."""
         cost = self.step_ns - self.even_ns
         who = "one GPU that does" if len(self.less) == 1 else f"{len(self.less):,} GPUs that do"
+        with_them = f"With {who} less" if self.less else "With kernels that vary"
         if cost == 0:
-            return f"With {who} less the step takes no longer than with equal GPUs."
+            return f"{with_them} the step takes no longer than with equal GPUs."
         share = percent(abs(cost) / self.even_ns)
         return (
-            f"With {who} less the step takes {duration(abs(cost) / 1e9)} ({share}) "
+            f"{with_them} the step takes {duration(abs(cost) / 1e9)} ({share}) "
             f"{'longer' if cost > 0 else 'less'} than the {duration(self.even_ns / 1e9)} of equal "
             "GPUs."
         )

@@ -176,14 +176,20 @@ class DegradedSpec(Spec):
     """share of the rate that is left to a GPU's PCIe link"""
 
 
-class JitterSpec(Spec):
-    """How far GPUs of one kind differ in speed, drawn once for each GPU: its kernels take a
-    lognormal factor of mean 1 as long."""
+Spread = Annotated[float, Strict(), Field(ge=0, le=0.5)]
+"""Standard deviation of the logarithm of a factor."""
 
-    spread: Annotated[float, Strict(), Field(ge=0, le=0.5)]
-    """standard deviation of the factor's logarithm; 0.01: a hundredth"""
+
+class JitterSpec(Spec):
+    """How far GPUs of one kind differ in speed: kernels take a lognormal factor of mean 1 as long,
+    drawn once for each GPU, and again for each stretch of its kernels."""
+
+    spread: Spread
+    """standard deviation of the logarithm of a GPU's factor; 0.01: a hundredth"""
+    kernel_spread: Spread = 0.0
+    """the same of the factor of each stretch of kernels between two collectives"""
     seed: Whole = 0
-    """of the draw"""
+    """of the draws"""
 
 
 class ClusterSpec(Spec):
@@ -235,4 +241,10 @@ class ClusterSpec(Spec):
     @property
     def uneven(self) -> bool:
         """Whether GPUs differ."""
-        return bool(self.degraded) or (self.jitter is not None and self.jitter.spread > 0)
+        drawn = self.jitter is not None and self.jitter.spread > 0
+        return bool(self.degraded) or drawn or self.noisy
+
+    @property
+    def noisy(self) -> bool:
+        """Whether a GPU takes another time for the same kernels again."""
+        return self.jitter is not None and self.jitter.kernel_spread > 0
