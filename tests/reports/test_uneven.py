@@ -80,3 +80,19 @@ def test_other_sizes_of_a_search_have_equal_gpus() -> None:
     found: Scenario = layout_of(EVEN).applied(uneven(EVEN, *SLOW))
     assert not found.cluster.uneven
     assert layout_of(EVEN).overrides(uneven(EVEN, *SLOW))["cluster.degraded"] == []
+
+
+def test_expert_ranks_with_few_rows_wait_for_the_others() -> None:
+    logged = f"train.routing={{kind: histogram, loads: {[20, *[11] * 15]}}}"
+    planned = plan(moe(4, 2, 1, 16, logged))
+    found = report(planned, simulate(lower(planned, "all"))).uneven
+    assert found is not None
+    more, fewer = found.kinds
+    assert (more.ranks, fewer.ranks) == (2, 30)
+    assert fewer.longer_ns > more.longer_ns
+    assert "With expert ranks that differ the step takes" in found.words
+    assert found.words.endswith("of a balanced router.")
+    assert min(found.longer_ns[1:16]) > found.longer_ns[0]
+    shown = waiting_map(found, 8, "logged", "light")
+    assert "than with a balanced router" in shown.caption
+    assert report(planned, simulate(lower(planned))).uneven is None

@@ -67,6 +67,10 @@ class Builder:
     """Where layers are gathered: the pass's first kernel, then the last one of each layer."""
     reducing: tuple[int, ...] = ()
     """Reductions of the gradients of the layer before."""
+    layer: int = 0
+    """Place in the chunk of the layer that is added."""
+    rows: tuple[tuple[int, float], ...] = ()
+    """Of the open segment, as of a step."""
 
     def compute(self, name: str, kernels: Kernels, *, aside: bool = False) -> None:
         """Add kernels under a segment's name; those `aside` do not wait for the exchange before
@@ -76,6 +80,8 @@ class Builder:
             self.close()
             self.name, self.waiting = name, aside
         self.pending += kernels
+        if kernels.imbalance and self.costs.by_layer:
+            self.rows = (*self.rows, (self.layer, kernels.imbalance * 1e9))
 
     def ask(self) -> None:
         """The host waits for the open segment."""
@@ -98,13 +104,16 @@ class Builder:
                 host_ns=done.host * 1e9,
                 # Segments of one share in a thousand are alike: fewer paces to work out.
                 sm_bound=round(bound, 3),
+                rows=self.rows,
             )
             place = self._append(step)
             self.tail = (*self.tail, place) if self.waiting else (place,)
             if late:
-                fullest = Step(IMBALANCE, COMPUTE, late, (place,), sm_bound=step.sm_bound)
+                fullest = replace(
+                    step, name=IMBALANCE, duration_ns=late, after=(place,), host_ns=0.0
+                )
                 self.tail = (*self.tail[:-1], self._append(fullest))
-        self.name, self.pending, self.waiting = "", NOTHING, False
+        self.name, self.pending, self.waiting, self.rows = "", NOTHING, False, ()
 
     def exchange(
         self, item: Exchange, kind: CollectiveKind, *, backward: bool = False, cut: bool = False
@@ -220,6 +229,7 @@ class Builder:
             host_ns=1e9
             * costs.host.exchange(item.name, costs.pieces - 1 if cut else 1, backward=backward),
             sms=0 if copied else sms,
+            rows=((self.layer, 0.0),) if costs.by_layer and item.group == "expert" else (),
             asks=self._asks(item, backward=backward),
         )
         return self._append(step)

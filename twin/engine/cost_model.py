@@ -124,6 +124,8 @@ class CostModel:
     """What tensor ranks gather or sum is copied into order (`parallel.sequence_copies`)."""
     copies_gathered: bool = False
     """Parameters that are gathered are copied (`software.copies_gathered`)."""
+    by_layer: bool = False
+    """Whether steps say on which layer's rows they depend."""
     host: HostCosts = field(kw_only=True)
     """What the host needs to issue operations."""
     priced_ops: dict[tuple[int, Part, int | None], tuple[Op, Kernels]] = field(
@@ -146,7 +148,9 @@ class CostModel:
         object.__setattr__(self, "prices", prices(self.cluster.node.gpu, profile))
 
     @staticmethod
-    def of(plan: Plan, alone: Mapping[str, float] | None = None) -> CostModel:
+    def of(
+        plan: Plan, alone: Mapping[str, float] | None = None, *, by_layer: bool = False
+    ) -> CostModel:
         """The costs of a plan; `alone` where the links of its folded roles are wired already."""
         scenario, parallel = plan.scenario, plan.scenario.parallel
         return CostModel(
@@ -164,6 +168,7 @@ class CostModel:
             scenario.train.gradient_bytes,
             parallel.sequence_copies,
             scenario.software is not None and scenario.software.copies_gathered,
+            by_layer,
             host=host_costs(scenario, plan.placements),
         )
 

@@ -29,6 +29,8 @@ class _State(NamedTuple):
     kernels_of: str
     waiting: bool
     pending: Kernels
+    layer: int | None
+    rows: tuple[tuple[int, float], ...]
     owed: Kernels
     tail: tuple[int, ...]
     before: tuple[int, ...]
@@ -89,6 +91,8 @@ def _state(builder: Builder) -> _State:
         builder.kernels_of,
         builder.waiting,
         builder.pending,
+        builder.layer if builder.costs.by_layer else None,
+        builder.rows,
         builder.owed,
         _shifted(builder.tail, -end),
         _shifted(builder.before, -end),
@@ -103,7 +107,7 @@ def _resume(builder: Builder, left: _State) -> None:
     """Go on from a state, at the end of the steps that are there."""
     end = len(builder.steps)
     builder.name, builder.kernels_of, builder.waiting = left.name, left.kernels_of, left.waiting
-    builder.pending, builder.owed = left.pending, left.owed
+    builder.pending, builder.rows, builder.owed = left.pending, left.rows, left.owed
     builder.tail, builder.before = _shifted(left.tail, end), _shifted(left.before, end)
     builder.aside, builder.reducing = _shifted(left.aside, end), _shifted(left.reducing, end)
 
@@ -130,5 +134,6 @@ def _moved(step: Step, by: int) -> Step:
         step.sms,
         step.sm_bound,
         step.slowed,
+        step.rows,
         step.asks,
     )

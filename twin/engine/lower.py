@@ -10,6 +10,7 @@ from twin.engine.buckets import gathered, reduced
 from twin.engine.closing import delayed, finishes, opening
 from twin.engine.collector import collection_ns
 from twin.engine.cost_model import CostModel, nanoseconds, rates
+from twin.engine.expert_rows import expert_rows
 from twin.engine.link_map import wire
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Offload, OverlapLoss, Program, StageMessage, Step, Template
@@ -34,7 +35,9 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         messages=message.link if plan.mesh.pipeline > 1 else None,
     )
     # A transfer of one rank per stage has alone what any has, whatever else is wired.
-    costs = CostModel.of(plan, wiring.alone if ranks == "folded" else None)
+    folded = ranks == "folded"
+    rows = None if folded else expert_rows(plan)
+    costs = CostModel.of(plan, wiring.alone if folded else None, by_layer=rows is not None)
     if costs.host.waits_for("messages") and scenario.parallel.virtual == 1:
         # A stage goes on when its host has seen the message.
         seen = message.latency_ns + round(costs.host.sync_ns)
@@ -60,6 +63,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
         sms=scenario.cluster.node.gpu.sms,
         contention=profile.contention,
         beside=OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention),
+        expert_rows=rows,
         opening=tuple(steps for steps, _ in opens) if any(steps for steps, _ in opens) else (),
         opens=tuple(chunks for _, chunks in opens),
         ends=_ends(plan, costs),

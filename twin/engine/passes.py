@@ -45,6 +45,7 @@ def forward_pass(
         if place in gathered:
             builder.gather_bucket(gathered[place], "forward")
         add = partial(_forward_layer, layer, builder)
+        builder.layer = place
         layer_cache.add(layer, "forward", builder, add)
     return builder.done()
 
@@ -78,6 +79,7 @@ def weight_pass(
     builder = Builder(costs, kernels_of="backward_weight")
     for place, layer in reversed([*enumerate(layers)]):
         add = partial(_weights_of_layer, layer, builder)
+        builder.layer = place
         layer_cache.add(layer, "backward_weight", builder, add)
         if place in reduced:
             builder.reduce_bucket(reduced[place])
@@ -141,6 +143,7 @@ def _reversed(
     builder = Builder(costs, kernels_of=name)
     for place, layer in reversed([*enumerate(layers)]):
         add = partial(_reversed_layer, layer, builder, recompute, name)
+        builder.layer = place
         layer_cache.add(layer, (name, recompute), builder, add)
         if place in reduced:
             builder.reduce_bucket(reduced[place])

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.collectives.traffic import Traffic
+from twin.engine.expert_rows import ExpertRows
 from twin.engine.link_map import Wiring
 from twin.engine.unevenness import ALL, Noise, Shares
 from twin.schedules.base import ChunkMap, Pass, Schedule
@@ -93,6 +94,9 @@ class Step:
     """Share of a compute step's time that SMs bound, not memory."""
     slowed: bool = False
     """Whether kernels beside it cost its bytes a part of their rate (`OverlapLoss`)."""
+    rows: tuple[tuple[int, float], ...] = ()
+    """Layers of the chunk on whose rows of experts it depends, and by how many nanoseconds it, or
+    what follows it, is longer on the fullest rank than on the mean one."""
     asks: Literal["", "start", "end"] = ""
     """Whether the host waits until it could start, or for its end: then the other pass of a pair
     does not go on meanwhile."""
@@ -194,6 +198,8 @@ class Role:
     """How its kernels vary."""
     rank: int = 0
     """The first of its ranks."""
+    expert: int = 0
+    """Its number in its expert group."""
 
     def scaled(self, durations: NDArray[np.int64], streams: NDArray[np.int32]) -> NDArray[np.int64]:
         """Nanoseconds of steps on its GPU, from those on a GPU like the rest."""
@@ -268,6 +274,8 @@ class Program:
     contention_by_role: tuple[float, ...] = ()
     """The same of each role, where jobs of two stacks run beside each other."""
     beside: OverlapLoss = OverlapLoss()
+    expert_rows: ExpertRows | None = None
+    """The rows of each expert rank; None: all are the fullest."""
     opening: tuple[Template, ...] = ()
     """Per stage: weights that the last step's update has left to gather."""
     opens: tuple[tuple[int, ...], ...] = ()

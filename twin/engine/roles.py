@@ -42,6 +42,7 @@ def roles(
     stages, left = ranks_of_stages(mesh), shares(plan.scenario.cluster)
     jitter = plan.scenario.cluster.jitter
     noise = Noise(jitter.kernel_spread, jitter.seed) if jitter and jitter.kernel_spread else None
+    experts = np.zeros_like(positions) if ranks == "folded" else _within(numbers["expert"][0])
     found: list[Role] = []
     for stage in range(mesh.pipeline):
         mirrors, mirror = _mirror_groups(mesh, stage), min(stage, mesh.pipeline - 1 - stage)
@@ -58,8 +59,20 @@ def roles(
             name = f"stage {stage}" if width == 1 else f"stage {stage} rank {rank}"
             peers = tuple(range(position, width * mesh.pipeline, width))
             own = Shares(*left[rank].tolist())
-            found.append(Role(name, stage, int(alike[position]), peers, groups, own, noise, rank))
+            expert = int(experts[place])
+            found.append(
+                Role(name, stage, int(alike[position]), peers, groups, own, noise, rank, expert)
+            )
     return tuple(found)
+
+
+def _within(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of every place in a stage its number in its group."""
+    order = np.argsort(groups, kind="stable")
+    first = np.searchsorted(groups[order], groups)
+    found = np.empty_like(order)
+    found[order] = np.arange(len(groups))
+    return found - first
 
 
 def roles_of_ranks(

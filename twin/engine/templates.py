@@ -128,6 +128,8 @@ class Steps:
     """How many steps later those come that wait for it."""
     traffic: dict[int, tuple[Traffic, bool]]
     """Of those that send: what, and whether kernels slow it."""
+    rows: dict[int, tuple[tuple[int, float], ...]]
+    """Of those that depend on rows of experts: as of a step."""
 
     @staticmethod
     def of(steps: Template, table: Table) -> Steps:
@@ -152,6 +154,7 @@ class Steps:
                 for place, step in enumerate(steps)
                 if step.traffic
             },
+            rows={place: step.rows for place, step in enumerate(steps) if step.rows},
         )
 
 

@@ -8,15 +8,16 @@ their links, peers and groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.collectives.traffic import Traffic
 from twin.engine.graph import NONE, Bundles, Graph, Indices, Ragged, SmallGraph, row_starts
 from twin.engine.layout import Layout, Stage, laid_out
 from twin.engine.link_map import Flow
-from twin.engine.program import TO_HOST, Program, Role, Template
+from twin.engine.program import IMBALANCE, TO_HOST, Program, Role, Template
 
 
 def unroll(program: Program, microbatches: int) -> Graph:
@@ -24,12 +25,14 @@ def unroll(program: Program, microbatches: int) -> Graph:
     layout = laid_out(program, microbatches)
     stages = [layout.stages[role.stage] for role in program.roles]
     bases = row_starts([stage.size for stage in stages])
-    steps, bundles = layout.table.steps, _Bundles(program, layout)
+    steps = layout.table.steps
     step = _joined([stage.step for stage in stages])
+    rows = [_Rows(program, layout, stage) for stage in layout.stages]
     durations = [
-        role.scaled(steps.duration[stage.step], steps.stream[stage.step])
+        role.scaled(rows[role.stage].durations(role), steps.stream[stage.step])
         for role, stage in zip(program.roles, stages, strict=True)
     ]
+    bundles = _Bundles(program, layout, rows)
     group, members = _rendezvous(program, layout, bases)
     return Graph(
         role=np.repeat(np.arange(len(stages), dtype=np.int32), np.diff(bases)),
@@ -74,11 +77,59 @@ def _edges(roles: Sequence[Role], stages: Sequence[Stage], bases: NDArray[np.int
     return Ragged(row_starts(lengths), _joined(items))
 
 
+class _Rows:
+    """The operations of a stage that depend on rows of experts: which, and of each kind of them, a
+    step of a chunk, nanoseconds by expert rank."""
+
+    def __init__(self, program: Program, layout: Layout, stage: Stage) -> None:
+        self.stage, self.steps = stage, layout.table.steps
+        self.rows, found = program.expert_rows, np.zeros(0, np.int64)
+        if self.rows is not None:
+            marked = np.zeros(len(self.steps.stream), bool)
+            marked[[*self.steps.rows]] = True
+            found = np.flatnonzero(marked[stage.step])
+        self.ops = found
+        pairs = np.stack([stage.step[found], stage.chunk[found]], axis=1)
+        kinds, self.kind = np.unique(pairs, axis=0, return_inverse=True)
+        self.kinds: list[tuple[int, int]] = [(int(step), int(chunk)) for step, chunk in kinds]
+        self.kind = self.kind.reshape(-1)
+        self.times = [self._times(*kind) for kind in self.kinds]
+
+    def _times(self, step: int, chunk: int) -> NDArray[np.float64]:
+        """Nanoseconds by expert rank."""
+        assert self.rows is not None
+        own = self.steps.duration[step]
+        if step in self.steps.traffic:
+            return np.full(len(next(iter(self.rows.excess.values()))), float(own))
+        later = self.rows.later(chunk, self.steps.rows[step])
+        if self.steps.names[self.steps.name[step]] == IMBALANCE:
+            return np.maximum(later, 0.0)
+        return np.maximum(own + np.minimum(later, 0.0), 0.0)
+
+    def durations(self, role: Role) -> NDArray[np.int64]:
+        """Of all operations of a role, on a GPU like the rest."""
+        found = self.steps.duration[self.stage.step]
+        if self.kinds:
+            own = np.array([times[role.expert] for times in self.times])
+            found[self.ops] = np.rint(own).astype(np.int64)[self.kind]
+        return found
+
+    def sent(self, role: Role) -> Iterator[tuple[NDArray[np.int64], Traffic, bool]]:
+        """What the exchanges among them send: operations, traffic, whether kernels slow it."""
+        for number, (step, chunk) in enumerate(self.kinds):
+            if self.rows is not None and step in self.steps.traffic:
+                (layer, _), *_ = self.steps.rows[step]
+                flow, slowed = self.steps.traffic[step]
+                if (chunk, layer) in self.rows.excess:
+                    flow = self.rows.sent(flow, (chunk, layer), role.expert)
+                yield self.ops[self.kind == number], flow, slowed
+
+
 class _Bundles:
     """What the operations of each role send."""
 
-    def __init__(self, program: Program, layout: Layout) -> None:
-        self.program, self.layout, self.all = program, layout, Bundles()
+    def __init__(self, program: Program, layout: Layout, rows: Sequence[_Rows]) -> None:
+        self.program, self.layout, self.rows, self.all = program, layout, rows, Bundles()
 
     def of(self, index: int, role: Role) -> Indices:
         """By operation of a role."""
@@ -89,6 +140,8 @@ class _Bundles:
             traffic, slowed = steps.traffic[place]
             own[place] = self.all.add(wiring.flows(traffic, index, slowed=slowed))
         found = own[stage.step]
+        for ops, flow, slowed in self.rows[role.stage].sent(role):
+            found[ops] = self.all.add(wiring.flows(flow, index, slowed=slowed))
         for target, ops in stage.messages.items():
             found[ops] = self.all.add(self._message(index, role.peers[target]))
         for (stream, chunk), ops in stage.copies.items():

@@ -19,7 +19,7 @@ _ROW: Final = 12
 
 def waiting_map(found: Uneven, gpus: int, name: str, theme: Theme) -> Picture:
     """Every GPU of a cluster of nodes of so many GPUs, coloured by how much longer its compute
-    stream waits than with equal GPUs; those that do less are framed."""
+    stream waits than with equal ranks; GPUs that do less are framed."""
     nodes = ceil(len(found.longer_ns) / gpus)
     across = min(nodes, _NODES)
     rows = ceil(nodes / across) * gpus
@@ -71,7 +71,7 @@ def waiting_map(found: Uneven, gpus: int, name: str, theme: Theme) -> Picture:
     return Picture(
         title=f"{name}: {found.words.rstrip('.')}\nWaiting: {'; '.join(told)}",
         caption="Each cell is a GPU. Its colour says how much longer it waits in a step, for "
-        "transfers and for other ranks, than with equal GPUs. Those that do less are framed.",
+        f"transfers and for other ranks, than with {found.equal}. Those that do less are framed.",
         figure=draw(drawn, frame),
         table=tuple(
             {
@@ -80,7 +80,7 @@ def waiting_map(found: Uneven, gpus: int, name: str, theme: Theme) -> Picture:
                 "Busy": duration(one.busy_ns / 1e9),
                 "Waiting for transfers": duration(one.exposed_ns / 1e9),
                 "Waiting for others": duration(one.bubble_ns / 1e9),
-                "Longer than with equal GPUs": signed_duration(one.longer_ns / 1e9),
+                f"Longer than with {found.equal}": signed_duration(one.longer_ns / 1e9),
             }
             for one in found.kinds
         ),

@@ -33,6 +33,16 @@ class Routing(Spec):
         same, as long as nothing says that ranks are full in different layers."""
         return load
 
+    def loads_in(
+        self,
+        layer: int,  # noqa: ARG002 (members may use it)
+        experts: int,
+        ranks: int,
+        top_k: int,
+    ) -> tuple[float, ...]:
+        """Rows of each rank in the n-th layer with experts, over the mean of ranks."""
+        return rank_loads(self, experts, ranks, top_k)
+
     def layer_loads(
         self,
         experts: int,  # noqa: ARG002 (members may use them)

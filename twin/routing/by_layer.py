@@ -33,12 +33,16 @@ class ByLayer(Routing):
             sum(layer[expert] for layer in layers) / len(layers) for expert in range(experts)
         )
 
+    def loads_in(self, layer: int, experts: int, ranks: int, top_k: int) -> tuple[float, ...]:
+        """The layer's own."""
+        del experts
+        return rank_shares(self._shares(layer), ranks, top_k)
+
     def layer_loads(self, experts: int, ranks: int, top_k: int) -> tuple[float, ...]:
         """Each layer's own fullest rank."""
         del experts
         return tuple(
-            max(1.0, *rank_shares(self._shares(layer), ranks, top_k))
-            for layer in range(len(self.loads))
+            max(1.0, *self.loads_in(layer, 0, ranks, top_k)) for layer in range(len(self.loads))
         )
 
     def _shares(self, layer: int) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict
 
-from twin.routing.base import Routing, in_blocks
+from twin.routing.base import Routing, in_blocks, rank_loads
 
 DRAWS: Final = 64
 """Random orders of which the most typical one is taken."""
@@ -39,6 +39,11 @@ class Zipf(Routing):
         weights = [(place + 1) ** -self.s for place in range(experts)]
         total = sum(weights)
         return _typical(tuple(weight / total for weight in weights))
+
+    def loads_in(self, layer: int, experts: int, ranks: int, top_k: int) -> tuple[float, ...]:
+        """Dealt to other ranks in each layer, by chance; always the same."""
+        loads = rank_loads(self, experts, ranks, top_k)
+        return tuple(Random(layer).sample(loads, ranks))
 
     def over_layers(self, load: float, layers: float) -> float:
         """Popularity is drawn anew for every layer, so what a rank has too much of adds up like

@@ -69,7 +69,7 @@ def _summary(run: Run) -> Iterator[View]:
         gpus = run.plan.scenario.cluster.node.gpus
         yield View(
             "Summary",
-            "Who waits where GPUs differ",
+            "Who waits where ranks differ",
             "waiting",
             lambda theme, _: waiting_map(report.uneven, gpus, report.name, theme),
         )
