@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import twin
 from tests.cli.conftest import SMALL
-from twin.answers import Run, ask, recall, run_store, stored
+from twin.answers import Run, ask, parquet, recall, run_store, stored
 from twin.answers.run_store import key
 from twin.engine import lower, simulate
 from twin.loading import load, scenario_hash
@@ -273,3 +274,37 @@ def test_where_nothing_can_be_stored_the_answer_is_given_and_one_message(
     assert "not stored" in caplog.text
     if kind == "full disk":
         assert list(runs.iterdir()) == []
+
+
+def test_a_window_of_a_stored_trace_is_read_without_the_rest(
+    small: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROWS", 64)
+    whole = ask(small, fidelity="all").trace
+    wanted, roles = key(small, "all"), range(3, 5)
+    begin, end = whole.step_ns // 4, whole.step_ns // 2
+    read: list[int] = []
+    one = parquet._values
+    monkeypatch.setattr(parquet, "_values", lambda column: read.append(len(column)) or one(column))
+    found = run_store.glimpse(wanted, (begin, end), roles)
+    assert found is not None
+    assert_same(found, whole.within((begin, end), roles))
+    assert 0 < sum(read) / len(fields(whole.spans)) < len(whole.spans.start) / 2
+    empty = run_store.glimpse(wanted, (2 * whole.step_ns, 3 * whole.step_ns), roles)
+    assert empty is not None
+    assert len(empty.spans.start) == 0
+    assert run_store.glimpse(key(small, "group"), (0, 1), roles) is None
+
+
+def test_a_table_is_written_row_group_by_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "ROWS", 100)
+    values, path = np.arange(1050), tmp_path / "table.parquet"
+    column = parquet.Column(values, missing=values < 7)
+    with path.open("wb") as file:
+        parquet.write_parquet(file, {"n": column}, {})
+    groups = [*parquet.row_groups(path, {"n": (250, 320)})]
+    assert [begin for begin, _ in groups] == [200, 300]
+    assert groups[0][1]["n"].tolist() == [*range(200, 300)]
+    assert pq.ParquetFile(path).metadata.num_row_groups == 11

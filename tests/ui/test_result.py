@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.ui.conftest import checked
 from tests.ui.test_pages import words
-from twin.answers import Run
+from twin.answers import Run, ask
 from twin.ui.answers import Question, reply
 from twin.ui.background import Worker
 from twin.ui.place import sections
@@ -89,6 +89,20 @@ def test_sections_of_a_step_are_in_the_link(opened) -> None:
         "Memory",
         "Network",
     }
+
+
+def test_every_rank_opens_by_window_where_all_were_simulated(opened) -> None:
+    few = f"{STEP};train.global_batch=16seq"
+    whole = ask(answer(few).scenario, fidelity="all").trace
+    app = shown(opened, few, section="timeline")
+    assert app.header[-1].value == "Every rank"
+    ranks = next(one for one in app.selectbox if one.label == "Ranks")
+    assert len(ranks.options) == len(whole.roles) / 8
+    last = app.get("plotly_chart")[-1].proto
+    assert whole.roles[7] in last.spec
+    assert whole.roles[8] not in last.spec
+    app = checked(ranks.select_index(1).run())
+    assert whole.roles[8] in app.get("plotly_chart")[-1].proto.spec
 
 
 def test_an_answer_passes_between_processes() -> None:

@@ -21,15 +21,17 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, BinaryIO, Final, Literal, TypeAlias, get_type_hints
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 import twin
@@ -45,6 +47,8 @@ from twin.sources import Sourced
 
 _LOG = logging.getLogger(__name__)
 
+Content: TypeAlias = bytes | Callable[[BinaryIO], None]
+"""Of a file: its bytes, or what writes them."""
 RUN = "run.json"
 VERSION: Final = 1
 """Version of an entry's files."""
@@ -152,6 +156,48 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
         return None
 
 
+def glimpse(key: Key, window: tuple[int, int], roles: range) -> Trace | None:
+    """Of the stored trace of this key what some neighbouring roles do in a window (ns), as
+    `Trace.within` has it; None where there is no sound one. No more of its spans is read."""
+    from twin.answers.parquet import row_groups  # noqa: PLC0415
+
+    path, (begin, end) = runs_folder() / key.folder, window
+    try:
+        record, rest = _records().validate_json(read_bytes(path / RUN)), read_bytes(path / REST)
+        if record.key != key or _digest(rest) != record.digests[REST]:
+            return None
+        ranges = {"role": (roles.start, roles.stop - 1), "start": (0, end), "end": (begin, 2**62)}
+        parts: list[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]] = []
+        for first, columns in row_groups(path / SPANS, ranges):
+            inside = (columns["end"] > begin) & (columns["start"] < end)
+            inside &= (columns["role"] >= roles.start) & (columns["role"] < roles.stop)
+            kept = np.flatnonzero(inside)
+            parts.append((first + kept, {name: one[kept] for name, one in columns.items()}))
+        return _glimpsed(json.loads(rest), parts, window)
+    except Exception as error:  # noqa: BLE001  as in `take`
+        _LOG.debug("%s is not readable: %s", path, error)
+        return None
+
+
+def _glimpsed(
+    rest: Mapping[str, Any],
+    parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray[Any]]]],
+    window: tuple[int, int],
+) -> Trace:
+    """The trace of some rows of its spans: their numbers, and their columns."""
+    known = {name: kind.validate_python(rest[name]) for name, kind in _rest().items()}
+    nothing = {one.name: np.zeros(0, np.int32) for one in fields(Spans)}
+    parts = parts or [(np.zeros(0, np.int64), nothing)]
+    rows = np.concatenate([own for own, _ in parts])
+    columns: dict[str, NDArray[Any]] = {
+        name: np.concatenate([own[name] for _, own in parts]) for name in nothing
+    }
+    spans = Spans(**columns)
+    critical = np.array(known["critical"], np.int64)
+    known["critical"] = tuple(np.searchsorted(rows, critical[np.isin(critical, rows)]).tolist())
+    return replace(Trace(spans=spans, **known), shown=window)
+
+
 def has(key: Key) -> bool:
     """Whether there is an answer under this key, as far as its record says."""
     one = _entry(runs_folder() / key.folder)
@@ -218,27 +264,32 @@ def recall(entry: StoredRun) -> Scenario:
     return scenario
 
 
-def _files(key: Key, scenario: Scenario, trace: Trace, report: Report) -> dict[str, bytes]:
-    """All files of an entry, by name."""
+def _files(key: Key, scenario: Scenario, trace: Trace, report: Report) -> dict[str, Content]:
+    """All files of an entry, by name, the record last."""
     played = trace_files(trace, {"twin." + name: text for name, text in asdict(key).items()})
     known = report.provenance
-    record = _Record(
-        version=VERSION,
-        key=key,
-        name=scenario.name,
-        fits=report.fits,
-        step_seconds=report.step_ns / 1e9,
-        created=known.created,
-        wall_seconds=known.wall_seconds or 0.0,
-        command=known.reproduce,
-        digests={name: _digest(data) for name, data in played.items()},
-    )
+
+    def recorded(file: BinaryIO) -> None:
+        written = {name: Path(file.name).with_name(name) for name in played}
+        record = _Record(
+            version=VERSION,
+            key=key,
+            name=scenario.name,
+            fits=report.fits,
+            step_seconds=report.step_ns / 1e9,
+            created=known.created,
+            wall_seconds=known.wall_seconds or 0.0,
+            command=known.reproduce,
+            digests={name: _digest_of(path) for name, path in written.items()},
+        )
+        file.write(_text(asdict(record)))
+
     return {
         **played,
         "scenario.yaml": resolve(scenario).encode(),
         "ledger.json": _ledgers().dump_json(dict(scenario.ledger)),
         "report.json": _text(report.to_json()),
-        RUN: _text(asdict(record)),
+        RUN: recorded,
     }
 
 
@@ -248,6 +299,11 @@ def _text(document: Mapping[str, Any]) -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _entry(path: Path) -> StoredRun | None:
@@ -299,9 +355,9 @@ SPANS, REST = "trace.parquet", "trace.json"
 _UNITS = {"start": "ns", "end": "ns"}
 
 
-def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, bytes]:
+def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, Content]:
     """The files that hold a trace, by name; `about` is written into the table's metadata."""
-    from twin.answers.parquet import Column, to_parquet  # noqa: PLC0415
+    from twin.answers.parquet import Column, write_parquet  # noqa: PLC0415
 
     columns = {
         one.name: Column(
@@ -313,7 +369,10 @@ def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, bytes]:
     rest = {
         name: kind.dump_python(getattr(trace, name), mode="json") for name, kind in _rest().items()
     }
-    return {SPANS: to_parquet(columns, about), REST: json.dumps(rest).encode()}
+    return {
+        SPANS: lambda file: write_parquet(file, columns, about),
+        REST: json.dumps(rest).encode(),
+    }
 
 
 def trace_of(files: Mapping[str, bytes]) -> Trace:
@@ -390,7 +449,7 @@ def runs_folder() -> Path:
     return Path(os.environ.get("TWIN_RUNS") or "runs")
 
 
-def write_file(path: Path, data: bytes, *, once: bool = False) -> None:
+def write_file(path: Path, data: Content, *, once: bool = False) -> None:
     """Write a file whole or not at all, with the folders above it. It replaces an older file.
 
     With `once` it never does: the file is read-only, flushed to the disk, and `FileExistsError` is
@@ -399,7 +458,7 @@ def write_file(path: Path, data: bytes, *, once: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = _unfinished(path)
     try:
-        unfinished.write_bytes(data)
+        fill(unfinished, data)
         if once:
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
@@ -411,15 +470,25 @@ def write_file(path: Path, data: bytes, *, once: bool = False) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> Path | None:
-    """Write a folder of files whole or not at all; it replaces an older folder. Returns its path,
-    or None where other processes keep the name busy. Raises `OSError` where the system refuses."""
+def fill(path: Path, data: Content) -> None:
+    """Write a file in place."""
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+        return
+    with path.open("wb") as file:
+        data(file)
+
+
+def write_folder(path: Path, files: Mapping[str, Content]) -> Path | None:
+    """Write a folder of files, in their order, whole or not at all; it replaces an older folder.
+    Returns its path, or None where other processes keep the name busy. Raises `OSError` where the
+    system refuses."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = _unfinished(path)
     unfinished.mkdir()
     try:
         for name, data in files.items():
-            (unfinished / name).write_bytes(data)
+            fill(unfinished / name, data)
         return _rename_over(unfinished, path)
     finally:
         discard(unfinished)

@@ -85,13 +85,27 @@ class Trace:
         sums stay those of the whole step."""
         spans, (begin, end) = self.spans, window
         kept = (spans.end > begin) & (spans.start < end) & np.isin(spans.role, roles)
-        rows = np.cumsum(kept) - 1
+        return replace(self._with(kept), shown=window)
+
+    def only(self, roles: range) -> Trace:
+        """The same step of neighbouring roles, numbered from 0; sums of links stay those of all."""
+        own = slice(roles.start, roles.stop)
+        found = self._with((self.spans.role >= roles.start) & (self.spans.role < roles.stop))
         return replace(
-            self,
-            spans=Spans(**{one.name: getattr(spans, one.name)[kept] for one in fields(Spans)}),
-            critical=tuple(int(rows[row]) for row in self.critical if kept[row]),
-            shown=window,
+            found,
+            spans=replace(found.spans, role=found.spans.role - roles.start),
+            roles=self.roles[own],
+            ranks=self.ranks[own],
+            breakdown_ns=self.breakdown_ns[own],
+            ramp_ns=self.ramp_ns[own],
         )
+
+    def _with(self, kept: NDArray[np.bool_]) -> Trace:
+        """The same step with some of its spans."""
+        rows = np.cumsum(kept) - 1
+        columns = {one.name: getattr(self.spans, one.name)[kept] for one in fields(Spans)}
+        critical = tuple(int(rows[row]) for row in self.critical if kept[row])
+        return replace(self, spans=Spans(**columns), critical=critical)
 
     @property
     def extrapolated_fraction(self) -> float:

@@ -12,7 +12,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.answers import Run
-from twin.interop.export.base import format_of, stamp
+from twin.interop.export.base import format_of, render
 from twin.loading import resolve
 from twin.ui import session
 from twin.ui.answers import Failure, Reply, scenario_of
@@ -246,7 +246,7 @@ def _file(run: Run, name: str) -> tuple[Callable[[], bytes], str]:
     single = name != "csv"
 
     def data() -> bytes:
-        made = kind.files(run, stamp(run, name))
+        made = render(run, name)
         return made[""] if single else _archive(run.report.hash, kind.SUFFIX, made)
 
     return data, kind.SUFFIX if single else ".zip"

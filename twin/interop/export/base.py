@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.answers import Run
-from twin.answers.run_store import unwritable, write_file
+from twin.answers.run_store import Content, fill, unwritable, write_file
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
@@ -63,7 +64,7 @@ class Format(Protocol):
     PARTS: tuple[str, ...]
     """What its files add to the stem of the name that the user gave; the first adds nothing."""
 
-    def files(self, run: Run, stamp: Stamp) -> Mapping[str, bytes]:
+    def files(self, run: Run, stamp: Stamp) -> Mapping[str, Content]:
         """The content of each part."""
         ...
 
@@ -163,7 +164,16 @@ def span_columns(trace: Trace) -> dict[str, NDArray[Any] | Texts]:
 
 def render(run: Run, name: str) -> Mapping[str, bytes]:
     """A run in the format of this name: the content of each part, the first under `""`."""
-    return format_of(name).files(run, stamp(run, name))
+    made = format_of(name).files(run, stamp(run, name))
+    return {part: _in_memory(data) for part, data in made.items()}
+
+
+def _in_memory(data: Content) -> bytes:
+    if isinstance(data, bytes):
+        return data
+    sink = BytesIO()
+    data(sink)
+    return sink.getvalue()
 
 
 def write(run: Run, name: str, output: Path) -> tuple[Path, ...]:
@@ -172,16 +182,28 @@ def write(run: Run, name: str, output: Path) -> tuple[Path, ...]:
 
     Raises `UsageError` where there is no such format, or a file cannot be written.
     """
-    return write_parts(render(run, name), output)
+    return write_parts(format_of(name).files(run, stamp(run, name)), output)
 
 
-def write_parts(made: Mapping[str, bytes], output: Path) -> tuple[Path, ...]:
+def write_parts(made: Mapping[str, Content], output: Path) -> tuple[Path, ...]:
     """Write the parts of an export, as `write` does."""
     for part, data in made.items():
         path = beside(output, part)
-        # Without the time, so that the same data gives the same bytes.
-        _place(path, gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+        _place(path, _compressed(data) if path.suffix == ".gz" else data)
     return tuple(beside(output, part) for part in made)
+
+
+def _compressed(data: Content) -> Content:
+    """The same as gzip has it; without the time, so that the same data gives the same bytes."""
+
+    def written(file: BinaryIO) -> None:
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            if isinstance(data, bytes):
+                packed.write(data)
+            else:
+                data(cast(BinaryIO, packed))
+
+    return written
 
 
 def beside(output: Path, part: str) -> Path:
@@ -217,11 +239,11 @@ def _check_place(output: Path, parts: tuple[str, ...], *, force: bool) -> None:
         raise UsageError([Problem("TW064", "", message, "--force replaces what is there")])
 
 
-def _place(path: Path, data: bytes) -> None:
+def _place(path: Path, data: Content) -> None:
     """Write a file whole or not at all; behind a link its target; a device or pipe as it is."""
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(data)
+            fill(path, data)
             return
         write_file(path.resolve(), data)
     except OSError as error:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from twin.answers import Run
-from twin.answers.parquet import Column, to_parquet
+from twin.answers.parquet import Column, write_parquet
+from twin.answers.run_store import Content
 from twin.interop.export.base import UNITS, Stamp, Texts, about, span_columns
 from twin.loading.files import table
 from twin.reports import Report
@@ -17,12 +18,13 @@ PARTS = ("",)
 _MEANING: dict[str, Any] = table(__name__, "_MEANING")
 
 
-def files(run: Run, stamp: Stamp) -> dict[str, bytes]:
-    """One table; its metadata has the stamp (`twin.*`) and the report (`twin.reports`)."""
+def files(run: Run, stamp: Stamp) -> dict[str, Content]:
+    """One table, written row group by row group; its metadata has the stamp (`twin.*`) and the
+    report (`twin.reports`)."""
     known = {f"twin.{name}": text for name, text in about(run, stamp).items()}
     known["twin.reports"] = json.dumps(_timeless(run.report), allow_nan=False)
     columns = {name: _column(name, one) for name, one in span_columns(run.trace).items()}
-    return {"": to_parquet(columns, known)}
+    return {"": lambda file: write_parquet(file, columns, known)}
 
 
 def _column(name: str, column: Any) -> Column:

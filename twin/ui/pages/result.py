@@ -10,6 +10,7 @@ from twin.answers import Run
 from twin.ui.answers import Failure, checked
 from twin.ui.better import better
 from twin.ui.cost import cost, serving_section
+from twin.ui.every_rank import every_rank
 from twin.ui.other_software import other_software
 from twin.ui.parts import derivation, metrics, provenance, say_verdict, warnings
 from twin.ui.place import (
@@ -35,6 +36,7 @@ _STEP: Final = "Training step"
 _COST: Final = "Cost"
 _SERVING: Final = "Serving"
 _TABLES: Final = "Tables"
+_TIMELINE: Final = "Timeline"
 
 
 def page() -> None:
@@ -82,6 +84,8 @@ def _sections(name: str, shown: OpenPlan, run: Run, more: list[str]) -> None:
         show_views(own.get(chosen, []), shown.plan.name)
         if chosen == _COST:
             cost(shown, run)
+        elif chosen == _TIMELINE:
+            every_rank(run, shown.plan.name)
 
 
 def _summary(shown: OpenPlan, run: Run) -> None:
