@@ -34,7 +34,7 @@ LARGEST_ERROR_NS = 1000
 """Largest error that such rounding may add up to over a whole step."""
 SETTLING = 3
 """Where messages and exchanges share links, times settle late: how many times as much to play at
-once."""
+once. Where ranks are told apart playing is dear, so that less is tried first."""
 WORTH_PLAYING = 0.6
 """Share of the step beyond which playing a part to prove the rest saves too little."""
 
@@ -56,7 +56,8 @@ def enough_microbatches(program: Program) -> int | None:
     if period is None:
         return None
     enough = _warmup(program) + period * (_reach(program, period) + _margin(program, period) + 2)
-    if _links_shared(program):
+    folded = len(program.roles) == program.stages
+    if folded and _links_shared(program):
         enough *= SETTLING
     return worth_playing(program, period * ceil(enough / period))
 
