@@ -28,6 +28,7 @@ from twin.loading import load_any
 from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
+from twin.reports.uneven import Uneven
 from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
 
@@ -369,6 +370,13 @@ def on_one_fabric(base: Question, other: Question, note: Note) -> Any | Failure:
         return study_of(other, lambda second: share([first, second], "interleaved", note))
 
     return study_of(base, both)
+
+
+def who_waits(asked: Question, note: Note) -> Uneven | Failure | None:
+    """What it costs that ranks differ, from a step in which every rank is simulated."""
+    return study_of(
+        asked, lambda scenario: ask(scenario, fidelity="all", progress=note).report.uneven
+    )
 
 
 def study_of(asked: Question, study: Callable[[Any], _T | Failure]) -> _T | Failure:

@@ -10,18 +10,21 @@ import streamlit as st
 
 from twin.answers import Run
 from twin.answers.run_store import Key, glimpse, has, key
+from twin.engine.expert_rows import expert_rows
 from twin.engine.trace import Trace
 from twin.figures.charts import Control, View
 from twin.figures.palette import Theme
 from twin.figures.plotly import Picture
 from twin.figures.timeline import LANES, start_window, timeline
-from twin.ui.place import show_views
+from twin.figures.uneven import waiting_map
+from twin.ui.answers import studied, who_waits
+from twin.ui.place import OpenPlan, place, ready, show_views, theme
 
 _TOGETHER: Final = 8
 """Ranks that are shown at once."""
 
 
-def every_rank(run: Run, name: str) -> None:
+def every_rank(shown: OpenPlan, run: Run) -> None:
     """The section, where every rank was simulated; else how to have that done."""
     if not run.kind.is_stored:
         return
@@ -50,7 +53,21 @@ def every_rank(run: Run, name: str) -> None:
         return timeline((found or whole).only(own), theme, chosen["window"], chosen["lanes"])
 
     view = View("Timeline", "Every rank", "every rank", draw, (ranks, window, lanes))
-    show_views([view], name)
+    show_views([view], shown.plan.name)
+    if expert_rows(run.plan) is not None:
+        _who_waits(shown, run)
+
+
+def _who_waits(shown: OpenPlan, run: Run) -> None:
+    """The map of the cluster, where expert ranks have rows of their own."""
+    st.header("Who waits for the fullest expert ranks")
+    asked = studied(who_waits, shown.asked)
+    found = ready(asked, shown.plan, "Reading what every rank waits for.")
+    if found is not None:
+        gpus = run.plan.scenario.cluster.node.gpus
+        place(
+            waiting_map(found, gpus, run.report.name, theme()), key=f"who waits|{shown.plan.name}"
+        )
 
 
 @lru_cache(maxsize=4)

@@ -85,7 +85,7 @@ def _sections(name: str, shown: OpenPlan, run: Run, more: list[str]) -> None:
         if chosen == _COST:
             cost(shown, run)
         elif chosen == _TIMELINE:
-            every_rank(run, shown.plan.name)
+            every_rank(shown, run)
 
 
 def _summary(shown: OpenPlan, run: Run) -> None:
