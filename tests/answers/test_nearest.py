@@ -22,6 +22,7 @@ from twin.scenario import Scenario
 
 TOO_LARGE = ["parallel.pipeline=8"]
 IMPOSSIBLE = ["parallel.pipeline=12"]
+NO_SCHEDULE = "parallel.schedule=1f1b"
 NAME = "kimi-k2-256xh800"
 
 
@@ -78,11 +79,11 @@ def test_key_figures_are_those_of_the_fast_path() -> None:
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert nearest_fit(load(NAME, IMPOSSIBLE)) == suggested(*IMPOSSIBLE)
+    assert nearest_fit(load(NAME, [NO_SCHEDULE])) == suggested(NO_SCHEDULE)
 
 
 def test_a_schedule_that_cannot_run_gets_one_that_can() -> None:
-    found = [dict(one.overrides) for one in nearest_fit(load(NAME, ["parallel.schedule=1f1b"]))]
+    found = [dict(one.overrides) for one in suggested(NO_SCHEDULE)]
     assert {"parallel.schedule": "interleaved_1f1b"} in found
     assert {"parallel.virtual": "1"} in found
 

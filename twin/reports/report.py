@@ -155,7 +155,7 @@ class Report(Head):
     generated: Generated | None = None
     """What generating its data takes, before; None where nothing is generated."""
     uneven: Uneven | None = None
-    """What it costs that GPUs differ; None where they do not."""
+    """What it costs that ranks differ; None where they do not."""
     correction: Correction | None = None
     """What published runs make of the step; None without them, or under `--physics`."""
 
