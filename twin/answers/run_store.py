@@ -21,21 +21,20 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal, TypeAlias, get_type_hints
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 import twin
-from twin.engine.trace import Spans, Trace
+from twin.answers.trace_files import REST, SPANS, Content, part_of, trace_files, trace_of
+from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.kinds.base import Fidelity
 from twin.loading import resolve, scenario_hash
@@ -47,8 +46,6 @@ from twin.sources import Sourced
 
 _LOG = logging.getLogger(__name__)
 
-Content: TypeAlias = bytes | Callable[[BinaryIO], None]
-"""Of a file: its bytes, or what writes them."""
 RUN = "run.json"
 VERSION: Final = 1
 """Version of an entry's files."""
@@ -159,43 +156,15 @@ def take(key: Key) -> tuple[Trace, Made, Path] | None:
 def glimpse(key: Key, window: tuple[int, int], roles: range) -> Trace | None:
     """Of the stored trace of this key what some neighbouring roles do in a window (ns), as
     `Trace.within` has it; None where there is no sound one. No more of its spans is read."""
-    from twin.answers.parquet import row_groups  # noqa: PLC0415
-
-    path, (begin, end) = runs_folder() / key.folder, window
+    path = runs_folder() / key.folder
     try:
         record, rest = _records().validate_json(read_bytes(path / RUN)), read_bytes(path / REST)
         if record.key != key or _digest(rest) != record.digests[REST]:
             return None
-        ranges = {"role": (roles.start, roles.stop - 1), "start": (0, end), "end": (begin, 2**62)}
-        parts: list[tuple[NDArray[np.int64], dict[str, NDArray[Any]]]] = []
-        for first, columns in row_groups(path / SPANS, ranges):
-            inside = (columns["end"] > begin) & (columns["start"] < end)
-            inside &= (columns["role"] >= roles.start) & (columns["role"] < roles.stop)
-            kept = np.flatnonzero(inside)
-            parts.append((first + kept, {name: one[kept] for name, one in columns.items()}))
-        return _glimpsed(json.loads(rest), parts, window)
+        return part_of(path / SPANS, rest, window, roles)
     except Exception as error:  # noqa: BLE001  as in `take`
         _LOG.debug("%s is not readable: %s", path, error)
         return None
-
-
-def _glimpsed(
-    rest: Mapping[str, Any],
-    parts: Sequence[tuple[NDArray[np.int64], Mapping[str, NDArray[Any]]]],
-    window: tuple[int, int],
-) -> Trace:
-    """The trace of some rows of its spans: their numbers, and their columns."""
-    known = {name: kind.validate_python(rest[name]) for name, kind in _rest().items()}
-    nothing = {one.name: np.zeros(0, np.int32) for one in fields(Spans)}
-    parts = parts or [(np.zeros(0, np.int64), nothing)]
-    rows = np.concatenate([own for own, _ in parts])
-    columns: dict[str, NDArray[Any]] = {
-        name: np.concatenate([own[name] for _, own in parts]) for name in nothing
-    }
-    spans = Spans(**columns)
-    critical = np.array(known["critical"], np.int64)
-    known["critical"] = tuple(np.searchsorted(rows, critical[np.isin(critical, rows)]).tolist())
-    return replace(Trace(spans=spans, **known), shown=window)
 
 
 def has(key: Key) -> bool:
@@ -348,48 +317,6 @@ def _unreadable(entry: StoredRun, why: str) -> UsageError:
     message = f"the stored run `{entry.path.name}` cannot be read: {why}"
     again = entry.command or "twin run SCENARIO"
     return UsageError([Problem("TW062", "", message, f"store it again: `{again}`")])
-
-
-SPANS, REST = "trace.parquet", "trace.json"
-"""The files of a Trace."""
-_UNITS = {"start": "ns", "end": "ns"}
-
-
-def trace_files(trace: Trace, about: Mapping[str, str]) -> dict[str, Content]:
-    """The files that hold a trace, by name; `about` is written into the table's metadata."""
-    from twin.answers.parquet import Column, write_parquet  # noqa: PLC0415
-
-    columns = {
-        one.name: Column(
-            getattr(trace.spans, one.name),
-            {"unit": _UNITS[one.name]} if one.name in _UNITS else {},
-        )
-        for one in fields(Spans)
-    }
-    rest = {
-        name: kind.dump_python(getattr(trace, name), mode="json") for name, kind in _rest().items()
-    }
-    return {
-        SPANS: lambda file: write_parquet(file, columns, about),
-        REST: json.dumps(rest).encode(),
-    }
-
-
-def trace_of(files: Mapping[str, bytes]) -> Trace:
-    """The trace that was written. Raises whatever the readers raise at files that are none."""
-    from twin.answers.parquet import from_parquet  # noqa: PLC0415
-
-    columns, _ = from_parquet(files[SPANS])
-    rest = json.loads(files[REST])
-    known = {name: kind.validate_python(rest[name]) for name, kind in _rest().items()}
-    return Trace(spans=Spans(**{one.name: columns[one.name] for one in fields(Spans)}), **known)
-
-
-@cache
-def _rest() -> dict[str, TypeAdapter[Any]]:
-    """What reads and writes each field of a Trace beside its spans."""
-    hints = get_type_hints(Trace)
-    return {one.name: TypeAdapter(hints[one.name]) for one in fields(Trace) if one.name != "spans"}
 
 
 SOURCE: Final = Path(twin.__file__ or "").parent

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.answers import Run
-from twin.answers.run_store import Content, fill, unwritable, write_file
+from twin.answers.run_store import fill, unwritable, write_file
+from twin.answers.trace_files import Content
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError

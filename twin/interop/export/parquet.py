@@ -8,7 +8,7 @@ from typing import Any
 
 from twin.answers import Run
 from twin.answers.parquet import Column, write_parquet
-from twin.answers.run_store import Content
+from twin.answers.trace_files import Content
 from twin.interop.export.base import UNITS, Stamp, Texts, about, span_columns
 from twin.loading.files import table
 from twin.reports import Report
