@@ -108,13 +108,14 @@ class Runtime:
         parts: Mapping[int, Transformer],
         messages: Messages,
         turns: Turns,
-        policy: MemorySpec,
+        policies: Sequence[MemorySpec],
         pace: Pace,
     ) -> None:
         self._parts = parts
         self._messages = messages
         self._turns = turns
-        self._policy = policy
+        self._policies = policies
+        """Of every chunk of the pipeline."""
         self.pace = pace
         self.ledgers: dict[int, tuple[KeptBytes, ...]] | None = None
         """By chunk: what its first forward kept, with names; None where nobody asked."""
@@ -246,7 +247,10 @@ class Runtime:
         if len(self._going) == self._going.maxlen:
             self._going[0].wait()
         entry = None if given is None else Entry()
-        with deferring_to(deferred), Stash(self._policy, measure=self._measures) as stash:
+        with (
+            deferring_to(deferred),
+            Stash(self._policies[action.chunk], measure=self._measures) as stash,
+        ):
             source = tokens_BT if given is None or entry is None else entry.into(given)
             head = part.part.head
             of = self._of[action.microbatch]

@@ -35,6 +35,7 @@ from reference.text.loader import Batch, Loader, Weighed
 from reference.text.prepare import Prepared, prepare
 from reference.trainer.settings import DTYPES, copy_weights, read_start, refuse_other_text
 from reference.trainer.stages import Stage, stages_of
+from twin.errors import UsageError
 from twin.loading import catalog_parts, load_part
 from twin.spec.model import LatentAttention, ModelSpec
 
@@ -231,11 +232,15 @@ def assemble(
     if begin is not None:
         begin(parts)
     prepared, loader = text()
+    stage_of_chunk = world.mesh.chunk_map.stage_of
+    if wrong := run.memory.obstacles(run.parallel.pipeline, len(stage_of_chunk)):
+        raise UsageError(wrong)
+    policies = run.memory.of_chunks(stage_of_chunk)
     return Trainee(
         world=world,
         parts=parts,
         optimizer=_optimizer(run, world, parts),
-        runtime=Runtime(parts, Messages(world.route, world.tape), turns, run.memory, _pace(run)),
+        runtime=Runtime(parts, Messages(world.route, world.tape), turns, policies, _pace(run)),
         prepared=prepared,
         loader=loader,
         device=device,

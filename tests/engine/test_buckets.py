@@ -98,7 +98,7 @@ def test_by_hand() -> None:
     forward = length_alone(forward_pass(chunk.layers, costs), program)
     now = through = forward
     for own, begin in reversed([*zip(layers, places, strict=False)]):
-        now += length_alone(backward_pass(own, costs, one.scenario.memory.recompute), program)
+        now += length_alone(backward_pass(own, costs), program)
         flow, delay = costs.collective("reduce_scatter", sizes[begin]["data"], "data")
         bytes_ns = flow.nic_bytes / program.capacity["nic"]
         through = max(now, through) + delay + bytes_ns

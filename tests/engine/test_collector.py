@@ -136,8 +136,7 @@ def test_behind_a_long_backward_only_the_first_forward_of_a_step_shows_a_pause()
 def test_what_is_computed_again_and_what_graphs_replay_keeps_less() -> None:
     def kept(*more: str) -> float:
         made = plan(moe(2, 1, 1, 2, "software=megatron-core", *more))
-        layers, policies = made.chunks[0].layers, made.scenario.memory.recompute
-        return kept_objects(layers, CostModel.of(made).host, policies)
+        return kept_objects(made.chunks[0].layers, CostModel.of(made).host)
 
     whole = kept("memory.recompute=[]")
     assert kept("memory.recompute=[full]") < 0.5 * whole

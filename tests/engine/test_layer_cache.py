@@ -36,7 +36,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def templates(resolved: Plan, costs: Callable[[], CostModel]) -> list[Template]:
     """All passes of chunks of one to five layers of all kinds, of a costs each or of one for
     all."""
-    recompute = resolved.scenario.memory.recompute
     layers = tuple(layer for chunk in resolved.chunks for layer in chunk.layers)
     cuts = [layers[:5], layers[1:3], layers[2:6], layers[-4:], layers[:1], layers[1:6]]
     return [
@@ -44,8 +43,8 @@ def templates(resolved: Plan, costs: Callable[[], CostModel]) -> list[Template]:
         for chunk in cuts
         for made in (
             forward_pass(chunk, costs()),
-            backward_pass(chunk, costs(), recompute),
-            input_pass(chunk, costs(), recompute),
+            backward_pass(chunk, costs()),
+            input_pass(chunk, costs()),
             weight_pass(chunk, costs()),
         )
     ]

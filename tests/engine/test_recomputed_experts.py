@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -21,8 +22,12 @@ LAYER = next(layer for chunk in MADE.chunks for layer in chunk.layers if layer.k
 DENSE = next(layer for chunk in MADE.chunks for layer in chunk.layers if layer.kind == "dense")
 
 
+def under(layer: Layer, *recompute: str) -> Layer:
+    return replace(layer, policy=MemorySpec.model_validate({"recompute": recompute}))
+
+
 def exchanges(layer: Layer, *recompute: str) -> Counter[str]:
-    steps = backward_pass((layer,), COSTS, recompute)
+    steps = backward_pass((under(layer, *recompute),), COSTS)
     names = {item.name for item in layer.items if isinstance(item, Exchange)}
     return Counter(step.name for step in steps if step.name in names)
 
@@ -45,9 +50,9 @@ def test_all_kernels_of_experts_run_again_and_no_others() -> None:
         kernels.seconds - kernels.imbalance
         for kernels in (COSTS.kernels(op, "forward") for op in rest)
     )
-    whole, part = (recomputed(LAYER, COSTS, [policy]) for policy in ("full", "moe"))
+    whole, part = (recomputed(under(LAYER, policy), COSTS) for policy in ("full", "moe"))
     assert whole == pytest.approx(part + left)
-    assert recomputed(DENSE, COSTS, ["moe"]) == 0
+    assert recomputed(under(DENSE, "moe"), COSTS) == 0
 
 
 def test_experts_keep_the_normed_state_alone() -> None:

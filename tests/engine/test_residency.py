@@ -43,7 +43,7 @@ def test_the_played_step_never_holds_more_activations_than_the_ledger(
     plan = twin.plan(twin.load(K2, overrides))
     program = twin.lower(plan)
     graph = unroll(program, program.microbatches)
-    needs = footprints(plan.scenario.memory, plan.chunks)
+    needs = footprints(plan.chunks)
     held = most_held(graph, play(graph, program), needs)
     shape = program.stages, program.chunks_per_stage, program.microbatches
     allowed = [

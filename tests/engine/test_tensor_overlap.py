@@ -123,7 +123,7 @@ def test_what_is_exposed_of_a_layer_is_what_its_products_leave() -> None:
     40."""
     costs, program = by_hand()
     layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
-    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs, ())
+    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs)
     assert exposed_us(forward, program) == pytest.approx(30 + 35, abs=0.01)
     assert exposed_us(backward, program) == pytest.approx(35 + 20 + 20, abs=0.01)
 
@@ -133,7 +133,7 @@ def test_a_backward_in_halves_reduces_the_inputs_gradient_in_pieces() -> None:
     the weights' gradients, beside those of the product above it (60 us)."""
     costs, program = by_hand()
     layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
-    assert exposed_us(input_pass((layer,), costs, ()), program) == pytest.approx(65, abs=0.01)
+    assert exposed_us(input_pass((layer,), costs), program) == pytest.approx(65, abs=0.01)
     late = weight_pass((layer,), costs)
     assert late == weight_pass((layer,), replace(costs, overlap="none"))
 
@@ -144,7 +144,7 @@ def test_in_bulk_only_the_inputs_gradient_is_hidden() -> None:
     costs, program = by_hand()
     costs = replace(costs, overlap="bulk")
     layer = block(bytes_of(60, costs), flop_of(40), flop_of(60), bytes_of(80, costs))
-    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs, ())
+    forward, backward = forward_pass((layer,), costs), backward_pass((layer,), costs)
     assert exposed_us(forward, program) == pytest.approx(60 + 80, abs=0.01)
     assert exposed_us(backward, program) == pytest.approx(80 + 20 + 20, abs=0.01)
 
@@ -156,7 +156,7 @@ def test_without_sequence_parallelism_all_reduces_run_beside_weights_gradients()
     each = work(flop_of(40))
     layer = Layer("dense", (enter, Op("up", "gemm", each, each, each)), Weights(), 0.0)
     shown = [
-        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap), ()), program)
+        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap)), program)
         for overlap in ("none", "bulk")
     ]
     assert shown[0] - shown[1] == pytest.approx(40, abs=0.01)
@@ -170,7 +170,7 @@ def test_nothing_runs_beside_the_sum_of_an_input_that_several_products_read() ->
     apart = tuple(Op(name, "gemm", each, each, each) for name in ("gate", "up"))
     layer = Layer("dense", (enter, *apart), Weights(), 0.0)
     plain, bulk = (
-        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap), ()), program)
+        exposed_us(backward_pass((layer,), replace(costs, overlap=overlap)), program)
         for overlap in ("none", "bulk")
     )
     assert bulk == plain > 10
@@ -181,7 +181,7 @@ def test_head_and_embedding_are_not_cut() -> None:
     layer = replace(block(1e6, 1e9, 1e9, 1e6), kind="head")
     bulk = replace(costs, overlap="bulk")
     assert forward_pass((layer,), costs) == forward_pass((layer,), bulk)
-    assert backward_pass((layer,), costs, ()) == backward_pass((layer,), bulk, ())
+    assert backward_pass((layer,), costs) == backward_pass((layer,), bulk)
 
 
 def test_gathers_in_pieces_go_by_copy_engines_and_sums_by_kernels() -> None:

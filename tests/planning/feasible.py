@@ -60,6 +60,8 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.tokens_fill_a_step, {"train": {"tokens": "4096tok"}}),
     (feasibility.every_stage_has_a_layer, {"parallel": {"pipeline": 8}}),
     (feasibility.layers_fill_the_chunks, {"parallel": {"pipeline": 4, "layers": (0, 3, 3, 2)}}),
+    (feasibility.policies_name_every_stage, {"parallel": {"pipeline": 2, "virtual": 2,
+        "schedule": "interleaved_1f1b"}, "memory": {"by_stage": ({}, {"recompute": ("full",)})}}),
     (feasibility.schedule_can_run,
         {"parallel": {"pipeline": 2, "virtual": 2, "schedule": "interleaved_1f1b"}}),
     (feasibility.whole_order_can_be_played, {"parallel": {"pipeline": 4, "micro_batch": 2,

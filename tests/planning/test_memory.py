@@ -499,7 +499,7 @@ def test_the_moment_of_the_peak_is_that_of_the_whole_step(schedule: str) -> None
         ["parallel.virtual=1", "parallel.pipeline=8", f"parallel.schedule={schedule}"],
     )
     resolved = plan(made)
-    needs = footprints(made.memory, resolved.chunks)
+    needs = footprints(resolved.chunks)
     orders = made.parallel.schedule.order(8, 1, resolved.microbatches)
     for stage, order in zip(resolved.memory.stages, orders, strict=True):
         assert stage.peak_moment == moment(walk(order, needs).peak().action)

@@ -250,8 +250,10 @@ def test_the_last_stage_offloads_nothing_and_its_logits_stay() -> None:
     assert not offloaded(schedule("1f1b").order(4, 1, 16)[3])
     head = LAYERS["head"]
     memory = MemorySpec(offload=("activations",))
-    assert offload_bytes([LAYERS["moe"], head], memory) == kept_bytes(LAYERS["moe"], memory)
-    assert offload_bytes([LAYERS["moe"]], KEEP) == 0
+    assert offload_bytes(
+        [replace(one, policy=memory) for one in (LAYERS["moe"], head)]
+    ) == kept_bytes(LAYERS["moe"], memory)
+    assert offload_bytes([replace(LAYERS["moe"], policy=KEEP)]) == 0
     assert footprint([head], memory).kept.activations == 0
 
 

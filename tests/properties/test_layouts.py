@@ -86,7 +86,7 @@ def test_more_microbatches_never_need_less_memory(layout: Layout) -> None:
 @given(layouts(rounds=(1, 8)))
 def test_no_moment_of_the_whole_step_is_fuller_than_the_peak(layout: Layout) -> None:
     planned = possible(layout)
-    needs = footprints(planned.scenario.memory, planned.chunks)
+    needs = footprints(planned.chunks)
     chunks_per_stage = len(planned.chunks) // planned.mesh.pipeline
     order = planned.scenario.parallel.schedule.order(
         planned.mesh.pipeline, chunks_per_stage, planned.microbatches

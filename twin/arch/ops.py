@@ -8,8 +8,9 @@ sharding, for one micro-batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+from twin.spec.memory import MemorySpec
 from twin.spec.model import LoraSpec
 
 Streaming = Literal[
@@ -278,6 +279,9 @@ class Matrices:
         return self.count * self.rows * self.cols
 
 
+_KEEPS_ALL: Final = MemorySpec()
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One position of the model. Prediction modules have a head of their own."""
@@ -299,6 +303,8 @@ class Layer:
     query_key: int = 0
     """Weights of the projections that make queries and keys (and values with them) from the hidden
     state or its latents, as cut on this rank: what QK-clip scales."""
+    policy: MemorySpec = _KEEPS_ALL
+    """How it keeps its activations, which stages may do differently."""
 
     @property
     def used(self) -> Weights:

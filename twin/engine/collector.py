@@ -73,17 +73,17 @@ def waits(each: float, hosts: int) -> float:
     return max(1.0, each) * (1.0 - (1.0 - min(1.0, each)) ** hosts)
 
 
-def kept_objects(layers: Sequence[Layer], host: HostCosts, recompute: Sequence[str]) -> float:
+def kept_objects(layers: Sequence[Layer], host: HostCosts) -> float:
     """Python's objects that a forward pass of layers keeps for the backward."""
     again = 1.0 if host.collector is None else host.collector.checkpointed
     return sum(
-        (again if wholly(layer, recompute) else 1.0) * sum(map(host.kept, layer.items))
+        (again if wholly(layer, layer.policy.recompute) else 1.0) * sum(map(host.kept, layer.items))
         for layer in layers
     )
 
 
 def _chance(plan: Plan, host: HostCosts, collector: CollectorSpec, chunk: Chunk) -> float:
-    kept = kept_objects(chunk.layers, host, plan.scenario.memory.recompute)
+    kept = kept_objects(chunk.layers, host)
     # Of the last forward half has come, on the mean, when the middle generation is looked at.
     waiting = max(1, plan.memory.stages[chunk.stage].in_flight) - 0.5
     return full_collections(kept, waiting * kept, collector.objects)

@@ -27,7 +27,7 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     one model-parallel group, `all` every rank of the run."""
     scenario = plan.scenario
     message = _message(plan)
-    host, profile = bool(scenario.memory.offload), scenario.calibration
+    host, profile = plan.uses_host, scenario.calibration
     wiring = wire(
         seats(plan, ranks),
         rates(scenario.cluster, profile),
@@ -72,19 +72,17 @@ def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
 
 def _offload(plan: Plan) -> Offload | None:
     """Activations that travel through host memory."""
-    memory = plan.scenario.memory
-    if not memory.activations_on_host:
+    if not any(policy.activations_on_host for policy in plan.policies):
         return None
     # Layers of one kind are one shared object.
     kinds = {tuple(map(id, chunk.layers)): chunk.layers for chunk in plan.chunks}
-    sent = {key: offload_bytes(layers, memory) for key, layers in kinds.items()}
+    sent = {key: offload_bytes(layers) for key, layers in kinds.items()}
     sizes = tuple(sent[tuple(map(id, chunk.layers))] for chunk in plan.chunks)
     return Offload(sizes, nanoseconds(plan.scenario.cluster.node.host.pcie.latency))
 
 
 def _passes(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
     """The template of every pass of every chunk; chunks of the same layers share theirs."""
-    recompute = plan.scenario.memory.recompute
     made: dict[tuple[int, ...], dict[Pass, Template]] = {}
     found: dict[tuple[Pass, int], Template] = {}
     for chunk in plan.chunks:
@@ -93,8 +91,8 @@ def _passes(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
         if key not in made:
             made[key] = {
                 "F": forward_pass(chunk.layers, costs),
-                "B": backward_pass(chunk.layers, costs, recompute),
-                "I": input_pass(chunk.layers, costs, recompute),
+                "B": backward_pass(chunk.layers, costs),
+                "I": input_pass(chunk.layers, costs),
                 "W": weight_pass(chunk.layers, costs),
             }
         found |= {(kind, chunk.index): template for kind, template in made[key].items()}
@@ -104,7 +102,7 @@ def _passes(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
 def _ends(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
     """The first forward and the last backward of the chunk that has buckets."""
     chunk = next(one for one in plan.chunks if one.stage == 0)
-    layers, recompute = chunk.layers, plan.scenario.memory.recompute
+    layers = chunk.layers
     found: dict[tuple[Pass, int], Template] = {}
     if weights := gathered(plan, chunk):
         found["F", chunk.index] = forward_pass(layers, costs, weights)
@@ -114,7 +112,7 @@ def _ends(plan: Plan, costs: CostModel) -> dict[tuple[Pass, int], Template]:
         if any(action.kind == "W" for action in order):
             found["W", chunk.index] = weight_pass(layers, costs, gradients)
         else:
-            found["B", chunk.index] = backward_pass(layers, costs, recompute, gradients)
+            found["B", chunk.index] = backward_pass(layers, costs, gradients)
     return found
 
 

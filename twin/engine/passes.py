@@ -11,7 +11,7 @@ passes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -56,19 +56,16 @@ def _forward_layer(layer: Layer, builder: Builder) -> None:
 
 
 def backward_pass(
-    layers: Iterable[Layer],
-    costs: CostModel,
-    recompute: tuple[str, ...],
-    reduced: Buckets = NO_BUCKETS,
+    layers: Iterable[Layer], costs: CostModel, reduced: Buckets = NO_BUCKETS
 ) -> Template:
-    """Whole backward of one micro-batch through a chunk, with what the memory policy computes
-    again; it reduces the gradients of buckets."""
-    return _reversed(layers, costs, recompute, "backward", reduced)
+    """Whole backward of one micro-batch through a chunk, with what its layers compute again; it
+    reduces the gradients of buckets."""
+    return _reversed(layers, costs, "backward", reduced)
 
 
-def input_pass(layers: Iterable[Layer], costs: CostModel, recompute: tuple[str, ...]) -> Template:
+def input_pass(layers: Iterable[Layer], costs: CostModel) -> Template:
     """Backward for the input only: what recomputation brings back stays for `weight_pass`."""
-    return _reversed(layers, costs, recompute, "backward_input")
+    return _reversed(layers, costs, "backward_input")
 
 
 def weight_pass(
@@ -98,8 +95,9 @@ def _weights_of_layer(layer: Layer, builder: Builder) -> None:
         builder.reduce(layer)
 
 
-def recomputed(layer: Layer, costs: CostModel, recompute: Sequence[str]) -> float:
+def recomputed(layer: Layer, costs: CostModel) -> float:
     """Seconds of the kernels that the backward pass of a layer runs again, on the mean rank."""
+    recompute = layer.policy.recompute
     names, part = again(layer, recompute), checkpointed(layer, recompute)
     units = list(forward_units(part, costs.overlap)) if part else []
     pieces = cut(units)
@@ -134,24 +132,20 @@ def _copies(
 
 
 def _reversed(
-    layers: Iterable[Layer],
-    costs: CostModel,
-    recompute: tuple[str, ...],
-    name: str,
-    reduced: Buckets = NO_BUCKETS,
+    layers: Iterable[Layer], costs: CostModel, name: str, reduced: Buckets = NO_BUCKETS
 ) -> Template:
     builder = Builder(costs, kernels_of=name)
     for place, layer in reversed([*enumerate(layers)]):
-        add = partial(_reversed_layer, layer, builder, recompute, name)
+        add = partial(_reversed_layer, layer, builder, name)
         builder.layer = place
-        layer_cache.add(layer, (name, recompute), builder, add)
+        layer_cache.add(layer, name, builder, add)
         if place in reduced:
             builder.reduce_bucket(reduced[place])
     return builder.done()
 
 
-def _reversed_layer(layer: Layer, builder: Builder, recompute: tuple[str, ...], name: str) -> None:
-    costs = builder.costs
+def _reversed_layer(layer: Layer, builder: Builder, name: str) -> None:
+    costs, recompute = builder.costs, layer.policy.recompute
     gathered = costs.zero >= 3 and costs.reshard_after_forward
     with _whole(layer, builder, name, gathered=gathered):
         part, repeated = checkpointed(layer, recompute), again(layer, recompute)

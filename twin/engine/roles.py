@@ -160,7 +160,7 @@ def _alike(plan: Plan) -> Positions:
     kinds = [numbers[group][0] for group in MESH_GROUPS]
     # Whoever shares links of a node, or of a pod, does so stage by stage.
     node = cluster.node.gpus
-    if plan.scenario.memory.offload:
+    if plan.uses_host:
         for size in (round(sharers(cluster, one)) for one in ("pcie_uplink", "dram")):
             within = stages % node // max(1, size)
             kinds += [*(stages // node * node + within)]

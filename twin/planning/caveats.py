@@ -38,15 +38,35 @@ def memory_caveats(
 ) -> tuple[Warning, ...]:
     """Every warning of the memory policy."""
     layers = tuple({id(one): one for chunk in chunks for one in chunk.layers}.values())
+    policy = _all_named(scenario.memory, tuple(dict.fromkeys(one.policy for one in layers)))
     return (
-        *idle_recompute(scenario.memory, layers),
-        *recompute_for_nothing(scenario.memory, layers),
-        *idle_fp8_store(scenario.memory, layers),
-        *idle_offload(scenario.memory, layers, memory),
+        *idle_recompute(policy, layers),
+        *recompute_for_nothing(policy, layers),
+        *idle_fp8_store(policy, layers),
+        *idle_offload(policy, layers, memory),
         *idle_states(scenario),
         *idle_update(scenario.memory),
         *shared_host(memory),
         *updated_on_host(scenario.memory),
+    )
+
+
+def _all_named(memory: MemorySpec, policies: Sequence[MemorySpec]) -> MemorySpec:
+    """All that some stage does; `full` where every stage does it."""
+    if len(policies) == 1:
+        return memory
+
+    def named(field: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for one in policies for name in getattr(one, field)))
+
+    again = tuple(one for one in named("recompute") if one != "full")
+    whole = ("full",) * all("full" in one.recompute for one in policies)
+    return memory.model_copy(
+        update={
+            "recompute": (*whole, *again),
+            "fp8_store": named("fp8_store"),
+            "offload": named("offload"),
+        }
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from twin.arch.fp8 import packing
 from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Layer, Shape, Weights
+from twin.arch.recompute import ALTERNATE
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
@@ -52,7 +53,7 @@ def plan(scenario: Scenario) -> Plan:
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
-    model_layers = layers_of(scenario)
+    stacks = stacks_of(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
     mean_layers = _mean_layers(scenario)
     if found := kernels_take_time(weigh(mean_layers, scenario, placed)):
@@ -61,7 +62,7 @@ def plan(scenario: Scenario) -> Plan:
     plans = (
         (chunks, ledger(scenario, mesh, chunks, count))
         for layers_per_part in _splits(scenario, mesh, placed)
-        for chunks in [cut(scenario, model_layers, layers_per_part)]
+        for chunks in [cut(scenario, stacks, layers_per_part)]
     )
     chunks, memory = _first_that_fits(plans)
     return Plan(
@@ -113,15 +114,26 @@ def _splits(
     yield own
 
 
-def layers_of(scenario: Scenario) -> tuple[Layer, ...]:
-    """Every layer of the model under the memory policy; those of one kind are one shared object."""
-    return _packed(scenario.model, shape_of(scenario), scenario.memory)
+def stacks_of(scenario: Scenario) -> tuple[tuple[Layer, ...], ...]:
+    """Of every chunk, all layers of the model under its memory policy."""
+    policies = scenario.memory.of_chunks(chunk_map_of(scenario).stage_of)
+    made = {policy: layers_of(scenario, policy) for policy in dict.fromkeys(policies)}
+    return tuple(made[policy] for policy in policies)
+
+
+def layers_of(scenario: Scenario, policy: MemorySpec | None = None) -> tuple[Layer, ...]:
+    """Every layer of the model under a memory policy, or under that which all stages share; those
+    of one kind are one shared object."""
+    policy = policy or scenario.memory.as_everywhere
+    return _packed(scenario.model, shape_of(scenario, policy), policy)
 
 
 def _mean_layers(scenario: Scenario) -> tuple[Layer, ...]:
     """The layers as trainers balance them over stages: nobody knows which layer is how uneven."""
-    shape = replace(shape_of(scenario), layer_loads=())
-    return _packed(scenario.model, shape, scenario.memory)
+    policies = scenario.memory.of_chunks(chunk_map_of(scenario).stage_of)
+    # Where stages differ, the policy of most chunks weighs layers.
+    policy = max(policies, key=policies.count)
+    return _packed(scenario.model, replace(shape_of(scenario, policy), layer_loads=()), policy)
 
 
 @remembered(256)
@@ -130,12 +142,12 @@ def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, 
     each."""
     plain = layers(model, shape)
     kinds = {id(one): one for one in plain}
-    made = {key: packing(one, memory) for key, one in kinds.items()}
+    made = {key: replace(packing(one, memory), policy=memory) for key, one in kinds.items()}
     return tuple(made[id(one)] for one in plain)
 
 
-def shape_of(scenario: Scenario) -> Shape:
-    """The micro-batch and the sharding that a layer sees on one rank."""
+def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
+    """The micro-batch and the sharding that a layer sees on one rank, under a memory policy."""
     parallel, train = scenario.parallel, scenario.train
     fullest, loads = expert_load(scenario), layer_loads(scenario)
     software = scenario.software or _NO_SOFTWARE
@@ -159,7 +171,7 @@ def shape_of(scenario: Scenario) -> Shape:
         cross_entropy=train.cross_entropy,
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
-        separate="alternate_products" in scenario.memory.recompute or software.separate_products,
+        separate=ALTERNATE in (policy or scenario.memory).recompute or software.separate_products,
         weights_apart=software.weights_apart,
         unfused=software.unfused,
         accumulate=ELEMENT if scenario.memory.fully_shard else 2 * train.gradient_bytes,
@@ -200,12 +212,11 @@ def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:
 
 
 def cut(
-    scenario: Scenario, model_layers: Sequence[Layer], layers_per_part: Sequence[int]
+    scenario: Scenario, stacks: Sequence[Sequence[Layer]], layers_per_part: Sequence[int]
 ) -> tuple[Chunk, ...]:
-    """The chunks of the run, as the schedule maps parts of the model to stages. The embedding joins
-    the first part, the head the last, with the modules that predict further tokens, whatever the
-    split of transformer layers says."""
-    embedding, blocks, heads = ends(model_layers, scenario.model.layers)
+    """The chunks of the run, each with layers of its stack (`stacks_of`), as the schedule maps
+    parts of the model to stages. The embedding joins the first part, the head the last, with the
+    modules that predict further tokens, whatever the split of transformer layers says."""
     parts = split(layers_per_part)
     chunk_map = chunk_map_of(scenario)
     held = [
@@ -214,7 +225,8 @@ def cut(
             *blocks[parts[part].start : parts[part].stop],
             *(heads if part == len(parts) - 1 else ()),
         )
-        for part in chunk_map.part_of
+        for part, stack in zip(chunk_map.part_of, stacks, strict=True)
+        for embedding, blocks, heads in [ends(stack, scenario.model.layers)]
     ]
     embedded = {
         s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part

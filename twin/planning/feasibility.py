@@ -94,6 +94,7 @@ CODES: Final = {
     "TW376": "fully_shard without sharded parameters",
     "TW377": "adapters on modules that predict further tokens",
     "TW378": "places for experts with a dispatcher that pads nothing",
+    "TW379": "policies by stage that are not one per stage or chunk",
 }
 """Stable codes of the rules of layouts, with what each means."""
 
@@ -265,6 +266,15 @@ def layers_fill_the_chunks(scenario: Scenario) -> list[Problem]:
     )
 
 
+def policies_name_every_stage(scenario: Scenario) -> list[Problem]:
+    """Memory policies that differ are one per stage, or one per chunk."""
+    parallel = scenario.parallel
+    if scenario.memory.by_stage is None or schedule_can_run(scenario):
+        return []
+    chunks = len(parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).stage_of)
+    return scenario.memory.obstacles(parallel.pipeline, chunks)
+
+
 def whole_order_can_be_played(scenario: Scenario) -> list[Problem]:
     """An order that never repeats is played in full, any other is written out: both have an end."""
     parallel = scenario.parallel
@@ -383,6 +393,7 @@ RULES: Final[tuple[Rule, ...]] = (
     every_stage_has_a_layer,
     layers_fill_the_chunks,
     schedule_can_run,
+    policies_name_every_stage,
     whole_order_can_be_played,
     groups_sit_evenly,
     kept_parameters_serve_one_microbatch,

@@ -11,7 +11,7 @@ upper bound.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from typing import Final
 
@@ -156,7 +156,7 @@ def spared(forward: Footprint, backward: Footprint) -> Held:
     return Held(both - fullest) if filling and emptying else NOTHING
 
 
-def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footprint]:
+def footprints(chunks: Iterable[Chunk]) -> dict[int, Footprint]:
     """What every chunk holds for one micro-batch, by its index."""
     made: dict[tuple[int, ...], Footprint] = {}
     found: dict[int, Footprint] = {}
@@ -167,8 +167,8 @@ def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footpri
         if key not in made:
             for layer in chunk.layers:
                 if id(layer) not in needs:
-                    needs[id(layer)] = _needs(layer, memory)
-            made[key] = _filled(chunk.layers, [needs[one] for one in key], memory)
+                    needs[id(layer)] = _needs(layer, layer.policy)
+            made[key] = _filled(chunk.layers, [needs[one] for one in key])
         found[chunk.index] = made[key]
     return found
 
@@ -176,7 +176,8 @@ def footprints(memory: MemorySpec, chunks: Iterable[Chunk]) -> dict[int, Footpri
 def footprint(layers: Sequence[Layer], memory: MemorySpec) -> Footprint:
     """What a chunk of these layers holds for one micro-batch. Layers fill one by one in the forward
     pass and empty one by one in the backward pass, so each pass is fullest at one of its layers."""
-    return _filled(layers, [_needs(layer, memory) for layer in layers], memory)
+    own = [replace(layer, policy=memory) for layer in layers]
+    return _filled(own, [_needs(layer, memory) for layer in own])
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +205,10 @@ def _needs(layer: Layer, memory: MemorySpec) -> _Needs:
     )
 
 
-def _filled(layers: Sequence[Layer], needs: Sequence[_Needs], memory: MemorySpec) -> Footprint:
+def _filled(layers: Sequence[Layer], needs: Sequence[_Needs]) -> Footprint:
     """A chunk of layers with these needs."""
-    gathered = _gathered(layers) if memory.fully_shard else [0.0] * len(layers)
+    sharded = any(layer.policy.fully_shard for layer in layers)
+    gathered = _gathered(layers) if sharded else [0.0] * len(layers)
     kept, late = Held(), sum((need.late for need in needs), Held())
     forward, backward, input_backward = Held(), Held(), late
     left = late

@@ -7,11 +7,15 @@ host is kept. Megatron-LM's own arguments, read back, say the same (tests/intero
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
 from twin.schedules.base import Schedule
-from twin.spec.memory import MemorySpec
+from twin.spec.memory import MemorySpec, StagePolicySpec
 from twin.spec.software import RunsSpec
+
+Policy = TypeVar("Policy", MemorySpec, StagePolicySpec)
 
 
 def launched(scenario: Scenario) -> Scenario:
@@ -39,10 +43,19 @@ def launched_schedule(schedule: Schedule, virtual: int, runs: RunsSpec) -> Sched
 
 def launched_memory(memory: MemorySpec, runs: RunsSpec) -> MemorySpec:
     """The memory policy that a stack runs where this one is asked for."""
-    return memory.model_copy(
+    own = _launched(memory, runs)
+    if memory.by_stage is None:
+        return own
+    return own.model_copy(
+        update={"by_stage": tuple(_launched(stage, runs) for stage in memory.by_stage)}
+    )
+
+
+def _launched(policy: Policy, runs: RunsSpec) -> Policy:
+    known = {name: getattr(runs, name) for name in ("recompute", "fp8_store", "offload")}
+    written = {name: own for name in known if (own := getattr(policy, name)) is not None}
+    return policy.model_copy(
         update={
-            "recompute": tuple(one for one in memory.recompute if one in runs.recompute),
-            "fp8_store": tuple(one for one in memory.fp8_store if one in runs.fp8_store),
-            "offload": tuple(one for one in memory.offload if one in runs.offload),
+            name: tuple(one for one in own if one in known[name]) for name, own in written.items()
         }
     )

@@ -82,8 +82,8 @@ class Scale:
         parts = tuple(map(add, forward, backward))
         kernels = layer_seconds(layer, self.scenario)
         if not self.host.ahead:
-            kernels += _issued(layer, self.scenario, self.host, "F")
-            kernels += _issued(layer, self.scenario, self.host, "B")
+            kernels += _issued(layer, self.host, "F")
+            kernels += _issued(layer, self.host, "B")
         return kernels, parts[HOST], parts[TO_HOST], parts[WAITED], parts[SHARDS]
 
     def passes(self, layer: Layer) -> tuple[PassParts, ...]:
@@ -92,7 +92,7 @@ class Scale:
 
     def _pass(self, layer: Layer, kind: Pass) -> PassParts:
         kernels = _kernels(layer, self.scenario, kind)
-        issued = _issued(layer, self.scenario, self.host, kind)
+        issued = _issued(layer, self.host, kind)
         if not self.host.ahead:
             kernels, issued = kernels + issued, 0.0
         copied = _copied(layer, self.scenario)
@@ -111,7 +111,7 @@ class Scale:
     def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float]:
         """Seconds of a layer's exchanges, each on idle links: those that kernels wait for, those
         that only pairs hide, and those beside kernels."""
-        part = checkpointed(layer, self.scenario.memory.recompute) if kind in "BI" else None
+        part = checkpointed(layer, layer.policy.recompute) if kind in "BI" else None
         found = [0.0, 0.0, 0.0]
         for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
             if isinstance(item, Exchange):
@@ -191,7 +191,7 @@ def priced_for(scenario: Scenario) -> Prices:
 def _kernels(layer: Layer, scenario: Scenario, kind: Pass) -> float:
     """Seconds of a layer's kernels in one pass."""
     priced = priced_for(scenario)
-    repeated = again(layer, scenario.memory.recompute) if kind in "BI" else frozenset[str]()
+    repeated = again(layer, layer.policy.recompute) if kind in "BI" else frozenset[str]()
     total = 0.0
     for op in layer.items:
         if not isinstance(op, Op):
@@ -205,11 +205,11 @@ def _kernels(layer: Layer, scenario: Scenario, kind: Pass) -> float:
     return total
 
 
-def _issued(layer: Layer, scenario: Scenario, host: HostCosts, kind: Pass) -> float:
+def _issued(layer: Layer, host: HostCosts, kind: Pass) -> float:
     """Seconds in which the host issues a layer's kernels and collectives in one pass."""
     back = kind in "BI"
-    part = checkpointed(layer, scenario.memory.recompute) if back else None
-    repeated = again(layer, scenario.memory.recompute) if back else frozenset[str]()
+    part = checkpointed(layer, layer.policy.recompute) if back else None
+    repeated = again(layer, layer.policy.recompute) if back else frozenset[str]()
     total = 0.0 if part is None else host.checkpoint
     for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
         if isinstance(item, Op):
@@ -230,7 +230,7 @@ def _issued(layer: Layer, scenario: Scenario, host: HostCosts, kind: Pass) -> fl
 def _copied(layer: Layer, scenario: Scenario) -> float:
     """Seconds in which activations go to host memory, or come back: each way has its own lanes, and
     the GPUs of a socket share its memory."""
-    size = sum(sent_by_op(layer, scenario.memory).values())
+    size = sum(sent_by_op(layer, layer.policy).values())
     if not size:
         return 0.0
     cluster = scenario.cluster

@@ -53,7 +53,7 @@ def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches
     parallel = scenario.parallel
     schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
     orders = columns_of(schedule, *shape, enough_microbatches(schedule, *shape, microbatches))
-    needs = footprints(scenario.memory, chunks)
+    needs = footprints(chunks)
     held = _standing(scenario, mesh, chunks, [bool(own.paired.any()) for own in orders])
     stages: list[StageMemory] = []
     for stage, actions in enumerate(orders):

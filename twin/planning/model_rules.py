@@ -79,8 +79,9 @@ def pieces_need_cut_sequences(scenario: Scenario) -> list[Problem]:
 
 def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
     """Whether a product is every second one depends on the order in which a model has them."""
-    model = scenario.model
-    if ALTERNATE not in scenario.memory.recompute:
+    model, memory = scenario.model, scenario.memory
+    stages = [one.recompute or () for one in memory.by_stage or ()]
+    if not any(ALTERNATE in one for one in (memory.recompute, *stages)):
         return []
     unknown = [
         words

@@ -39,7 +39,6 @@ from twin.planning.footprint import sent_by_op
 from twin.planning.types import Chunk, Mesh
 from twin.scenario import Scenario
 from twin.schedules.base import Action
-from twin.spec.memory import MemorySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +71,10 @@ def offloaded(actions: Sequence[Action]) -> frozenset[tuple[int, int]]:
     return frozenset(trips(actions))
 
 
-def offload_bytes(layers: Iterable[Layer], memory: MemorySpec) -> float:
+def offload_bytes(layers: Iterable[Layer]) -> float:
     """Bytes of a chunk's activations of one micro-batch that go to the host and come back; none
-    unless the memory policy says so."""
-    return sum(sum(sent_by_op(layer, memory).values()) for layer in layers)
+    unless their memory policy says so."""
+    return sum(sum(sent_by_op(layer, layer.policy).values()) for layer in layers)
 
 
 BUCKET: Final = 2.0**29

@@ -88,7 +88,7 @@ def _actions(plan: Plan, stage: int) -> Sequence[Action]:
     parallel, shape = plan.scenario.parallel, (plan.mesh.pipeline, plan.scenario.parallel.virtual)
     enough = enough_microbatches(parallel.schedule, *shape, plan.microbatches)
     order = columns_of(parallel.schedule, *shape, enough)[stage]
-    needs = footprints(plan.scenario.memory, plan.chunks)
+    needs = footprints(plan.chunks)
     last = walk_columns(order, needs).fullest
     most = max(len(chunk.layers) for chunk in plan.chunks if chunk.stage == stage)
     count = min(last + 2, len(order), max(2, MOST_PASSES // max(1, most)))
@@ -198,7 +198,7 @@ class _Rank:
     def forward(self, layer: Layer) -> _Kept:
         """A layer's operations in order: each writes beside its input, and some output is kept."""
         gathered = self.gathered(layer)
-        sizes, kept = kept_by_op(layer, self.plan.scenario.memory), _Kept()
+        sizes, kept = kept_by_op(layer, layer.policy), _Kept()
         before: Block | None = None
         if "layer_input" in sizes:
             kept.blocks["layer_input"] = self.memory.take(sizes.pop("layer_input"))

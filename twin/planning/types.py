@@ -9,6 +9,7 @@ from math import inf
 from twin.arch.ops import Layer, Weights
 from twin.network.placement import Placement
 from twin.scenario import Scenario
+from twin.spec.memory import MemorySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,16 @@ class Plan:
             for chunk, part in zip(self.chunks, chunk_map.part_of, strict=True)
         }
         return tuple(held[part] for part in range(chunk_map.parts))
+
+    @property
+    def policies(self) -> tuple[MemorySpec, ...]:
+        """Each memory policy that some layer has."""
+        return tuple(dict.fromkeys(one.policy for chunk in self.chunks for one in chunk.layers))
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether anything waits in host memory."""
+        return any(policy.offload for policy in self.policies)
 
     @property
     def runs_per_chunk(self) -> int:

@@ -18,7 +18,7 @@ that are shares themselves, `-2%` is again relative and `-0.02` is two points of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from math import exp, hypot, log
 from typing import TYPE_CHECKING, Final, cast
@@ -30,6 +30,7 @@ from twin.arch.stack import layers
 from twin.planning.types import Plan, Warning
 from twin.reports.breakdown import exposed_communication_ns
 from twin.reports.cost import bill
+from twin.spec.memory import MemorySpec
 
 if TYPE_CHECKING:
     from twin.goodput import Goodput
@@ -90,19 +91,29 @@ def recomputed_flop(plan: Plan) -> float:
     attention core only; `alternate_products`: of every second product. Attention counts as causal,
     as in the model FLOP that this is added to, also where unfused kernels compute the masked
     half."""
-    scenario = plan.scenario
-    train, policy = scenario.train, scenario.memory.recompute
+    train, per_sequence = plan.scenario.train, 0.0
     unfused = train.attention_kernel == "unfused"
-    # Of a whole sequence on one rank: what several tensor ranks repeat is one model FLOP, too.
-    shape = Shape(1, train.sequence, flash=not unfused, separate=ALTERNATE in policy)
-    whole = layers(scenario.model, shape)
-    per_sequence = sum(
-        item.forward.flop * (0.5 if item.name in ATTENTION_CORE and unfused else 1.0)
-        for layer in whole
-        for item in layer.items
-        if isinstance(item, Op) and item.name in again(layer, policy)
-    )
-    return per_sequence * train.global_batch_sequences
+    for policy in plan.policies:
+        # Of a whole sequence on one rank: what several tensor ranks repeat is one model FLOP, too.
+        again_named = policy.recompute
+        shape = Shape(1, train.sequence, flash=not unfused, separate=ALTERNATE in again_named)
+        whole = layers(plan.scenario.model, shape)
+        per_sequence += sum(
+            item.forward.flop * (0.5 if item.name in ATTENTION_CORE and unfused else 1.0)
+            for place in _places(plan, policy)
+            for item in whole[place].items
+            if isinstance(item, Op) and item.name in again(whole[place], again_named)
+        )
+    return per_sequence / plan.mesh.copies * train.global_batch_sequences
+
+
+def _places(plan: Plan, policy: MemorySpec) -> Iterator[int]:
+    """Places in the model of the layers that keep activations by a policy, of each copy."""
+    for chunk in plan.chunks:
+        # The embedding is before the first layer.
+        embedded = bool(chunk.layers) and chunk.layers[0].kind == "embedding"
+        first = 1 + chunk.first_layer - embedded
+        yield from (first + at for at, one in enumerate(chunk.layers) if one.policy == policy)
 
 
 Interval = tuple[float, float]

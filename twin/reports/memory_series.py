@@ -143,7 +143,7 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
         parallel.schedule, plan.mesh.pipeline, parallel.virtual, plan.microbatches
     )
     actions = _order(plan, stage, walked)
-    needs = footprints(plan.scenario.memory, plan.chunks)
+    needs = footprints(plan.chunks)
     through = _walked(plan, actions)
     peak = through.fullest
     alive, late = _waiting(actions[: peak + 1])
@@ -157,8 +157,8 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
     by_op = {WEIGHT_GRADIENTS: waits}
     for chunk in plan.chunks:
         for layer in chunk.layers:
-            kept = {} if layer.kind == "head" else kept_by_op(layer, plan.scenario.memory)
-            sent = sent_by_op(layer, plan.scenario.memory)
+            kept = {} if layer.kind == "head" else kept_by_op(layer, layer.policy)
+            sent = sent_by_op(layer, layer.policy)
             for name, size in kept.items():
                 here = size * alive[chunk.index] - sent.get(name, 0.0) * gone[chunk.index]
                 by_op[name] = by_op.get(name, 0.0) + here
@@ -167,8 +167,7 @@ def activations_by_op(plan: Plan, stage: int) -> dict[str, float]:
 
 def _walked(plan: Plan, actions: Sequence[Action]) -> Walk:
     """A stage's actions, walked under the plan's memory policy."""
-    memory = plan.scenario.memory
-    return walk(actions, footprints(memory, plan.chunks))
+    return walk(actions, footprints(plan.chunks))
 
 
 def _order(plan: Plan, stage: int, microbatches: int) -> tuple[Action, ...]:

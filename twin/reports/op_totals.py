@@ -114,7 +114,7 @@ def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
     """Every time that kernels of an op run for one micro-batch: the op, the class of their
     efficiency, and their work on the mean rank."""
     for layer in (layer for chunk in plan.chunks for layer in chunk.layers):
-        repeated = again(layer, plan.scenario.memory.recompute)
+        repeated = again(layer, layer.policy.recompute)
         for op in (item for item in layer.items if isinstance(item, Op)):
             ways = ("attention_forward", "attention_backward")
             forward, backward = ways if op.kind == "attention" else (op.kind, op.kind)

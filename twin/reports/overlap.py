@@ -130,11 +130,11 @@ def overlap(plan: Plan) -> tuple[LayerOverlap, ...]:
 
 
 def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
-    costs, policy = CostModel.of(plan), plan.scenario.memory.recompute
+    costs = CostModel.of(plan)
     forward = forward_pass((layer,), costs)
-    back = input_pass((layer,), costs, policy)
+    back = input_pass((layer,), costs)
     weight = weight_pass((layer,), costs)
-    repeated = recomputed(layer, costs, policy)
+    repeated = recomputed(layer, costs)
     window = Window(
         forward=_kernels(forward),
         recompute=repeated,
@@ -144,7 +144,7 @@ def _layer(plan: Plan, layer: Layer, count: int) -> LayerOverlap:
     )
     beside = _paired_with(plan)
     if beside is None:
-        whole = backward_pass((layer,), costs, policy)
+        whole = backward_pass((layer,), costs)
         hiding = sum(_hidden_within(one, costs.alone) for one in (forward, whole))
     else:
         hiding = window.total - (window.backward_weight if beside == "I" else 0.0)

@@ -131,7 +131,7 @@ def speed_of_light_seconds(plan: Plan) -> float:
 
 
 def _layer_seconds(layer: Layer, plan: Plan) -> float:
-    gpu, repeated = plan.scenario.cluster.node.gpu, again(layer, plan.scenario.memory.recompute)
+    gpu, repeated = plan.scenario.cluster.node.gpu, again(layer, layer.policy.recompute)
 
     def work(op: Op) -> list[Work]:
         return [op.forward, op.backward, op.weight, *[op.forward] * (op.name in repeated)]

@@ -176,7 +176,7 @@ def _layer(layer: Layer, plan: Plan, cost_model: CostModel) -> _Kernels:
     }
     ops = [item for item in layer.items if isinstance(item, Op)]
     parts = (_part(op, part, cost_model, op.name in cuts[part]) for op in ops for part in cuts)
-    repeated = recomputed(layer, cost_model, plan.scenario.memory.recompute)
+    repeated = recomputed(layer, cost_model)
     copied = (
         _streamed(work, seconds, cost_model)
         for work, seconds in copies(layer, cost_model, whole=_whole(plan))

@@ -3,8 +3,10 @@ memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
+from twin.errors import Problem
 from twin.spec.base import Flag, Spec
 
 Recompute = Literal[
@@ -33,6 +35,17 @@ _ACTIVATIONS: tuple[OffloadedActivations, ...] = get_args(OffloadedActivations)
 Offload = Literal[OffloadedActivations, "optimizer", "optimizer_dense", "optimizer_expert"]
 
 
+class StagePolicySpec(Spec):
+    """How one stage, or one of its chunks, keeps activations; null: as `memory` says for all."""
+
+    recompute: tuple[Recompute, ...] | None = None
+    """what its backward pass computes again"""
+    fp8_store: tuple[Fp8Store, ...] | None = None
+    """what it keeps in FP8"""
+    offload: tuple[OffloadedActivations, ...] | None = None
+    """which of its activations wait in host memory"""
+
+
 class MemorySpec(Spec):
     """Choices that combine. `recompute` and `fp8_store` follow Kimi K2's report
     (arXiv:2507.20534, section 2.4): norms, SwiGLU, MLA up-projections and MoE down-projections run
@@ -55,6 +68,9 @@ class MemorySpec(Spec):
     """where offloaded states are updated: device streams them through the GPU and back; host sends
     gradients down and new weights up"""
 
+    by_stage: tuple[StagePolicySpec, ...] | None = None
+    """policies of activations that differ: one per pipeline stage, or one per chunk in the order of
+    `parallel.layers`; null: all stages do the same"""
     fully_shard: Flag = False
     """zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 and the
     optimizer's own, with no bf16 copy beside them; what is gathered arrives in one tensor and is
@@ -64,6 +80,36 @@ class MemorySpec(Spec):
     def activations_on_host(self) -> tuple[OffloadedActivations, ...]:
         """Names of the activations that wait in host memory."""
         return tuple(name for name in _ACTIVATIONS if name in self.offload)
+
+    @property
+    def as_everywhere(self) -> MemorySpec:
+        """The policy of stages that do nothing differently."""
+        return self.model_copy(update={"by_stage": None})
+
+    def obstacles(self, stages: int, chunks: int) -> list[Problem]:
+        """What is wrong with `by_stage` for a pipeline of so many stages and chunks."""
+        if self.by_stage is None or len(self.by_stage) in (stages, chunks):
+            return []
+        message = f"by_stage has {len(self.by_stage)} entries for {stages} stages, {chunks} chunks"
+        hint = f"write one policy per stage ({stages}) or per chunk ({chunks})"
+        return [Problem("TW379", "memory.by_stage", message, hint)]
+
+    def of_chunks(self, stage_of: Sequence[int]) -> tuple[MemorySpec, ...]:
+        """The policy of every chunk, from the stage of each; the same policy is one object."""
+        plain = self.as_everywhere
+        if self.by_stage is None:
+            return (plain,) * len(stage_of)
+        per_chunk = len(self.by_stage) == len(stage_of)
+        own = [plain.as_stage(one) for one in self.by_stage]
+        return tuple(own[chunk if per_chunk else stage] for chunk, stage in enumerate(stage_of))
+
+    def as_stage(self, stage: StagePolicySpec) -> MemorySpec:
+        """This policy with what a stage does differently."""
+        states = tuple(one for one in self.offload if one not in self.activations_on_host)
+        changed = stage.model_dump(exclude_none=True)
+        if stage.offload is not None:
+            changed["offload"] = (*stage.offload, *states)
+        return self.model_copy(update=changed)
 
     @property
     def states_on_host(self) -> frozenset[Literal["dense", "expert"]]:

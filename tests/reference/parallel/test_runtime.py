@@ -88,7 +88,8 @@ def one_rank(
     parts = stage_of(spec, mesh, rank, exchange, device=torch.device("cpu"), dtype=torch.float64)
     for part in parts.values():
         initialize(part, 0, part.part.first_expert(spec))
-    runtime = Runtime(parts, Messages(world.route, world.tape), turns, policy, Pace())
+    policies = policy.of_chunks(mesh.chunk_map.stage_of)
+    runtime = Runtime(parts, Messages(world.route, world.tape), turns, policies, Pace())
     own = batches()[world.data_index :: mesh.data]
     orders = mesh.spec.schedule.order(mesh.spec.pipeline, mesh.spec.virtual, len(own))
     like = torch.empty(2, 24, spec.hidden, dtype=torch.float64)

@@ -96,12 +96,11 @@ def collectives(plan: Plan, stage: int) -> Calls:
 
 
 def _passes(plan: Plan, chunk: Chunk, costs: CostModel) -> list[Template]:
-    recompute = plan.scenario.memory.recompute
     forward = forward_pass(chunk.layers, costs)
     if _splits(plan):
-        back = [input_pass(chunk.layers, costs, recompute), weight_pass(chunk.layers, costs)]
+        back = [input_pass(chunk.layers, costs), weight_pass(chunk.layers, costs)]
         return [forward, *back]
-    return [forward, backward_pass(chunk.layers, costs, recompute)]
+    return [forward, backward_pass(chunk.layers, costs)]
 
 
 def _splits(plan: Plan) -> bool:
@@ -126,17 +125,17 @@ def _messages(plan: Plan, stage: int) -> Calls:
 def flop(plan: Plan, chunk: Chunk) -> dict[Pass, float]:
     """FLOP of a chunk's passes. The plan's `moe_down` runs again as K2's report has it; the
     trainer's does not, since nothing needs its output."""
-    recompute = tuple(one for one in plan.scenario.memory.recompute if one != "moe_down")
     ops = [(layer, one) for layer in chunk.layers for one in layer.items if isinstance(one, Op)]
     forward = sum(one.forward.flop for _, one in ops)
-    inputs = sum(one.backward.flop + _repeated(layer, one, recompute) for layer, one in ops)
+    inputs = sum(one.backward.flop + _repeated(layer, one) for layer, one in ops)
     weights = sum(one.weight.flop for _, one in ops)
     if _splits(plan):
         return {"F": forward, "I": inputs, "W": weights}
     return {"F": forward, "B": inputs + weights}
 
 
-def _repeated(layer: Layer, one: Op, recompute: tuple[Any, ...]) -> float:
+def _repeated(layer: Layer, one: Op) -> float:
+    recompute = [name for name in layer.policy.recompute if name != "moe_down"]
     return one.forward.flop if one.name in again(layer, recompute) else 0.0
 
 
@@ -148,7 +147,7 @@ def kept(plan: Plan, chunk: Chunk) -> dict[int, dict[str, int]]:
     for layer in chunk.layers:
         if layer.kind not in ("dense", "moe"):
             continue
-        by_op = kept_by_op(layer, plan.scenario.memory)
+        by_op = kept_by_op(layer, layer.policy)
         found[number] = {name: round(size) for name, size in by_op.items()}
         moe = plan.scenario.model.moe
         if layer.kind == "moe" and moe is not None and "router_scores" in by_op:

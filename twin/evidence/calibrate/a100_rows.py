@@ -122,7 +122,7 @@ def layer_forward_seconds(scenario: Scenario) -> float:
 def layer_backward_seconds(scenario: Scenario) -> float:
     """Seconds of one dense layer's backward pass, alone, with what it recomputes."""
     layer, costs = _one_layer(scenario)
-    return _alone(backward_pass((layer,), costs, scenario.memory.recompute), costs)
+    return _alone(backward_pass((layer,), costs), costs)
 
 
 def _one_layer(scenario: Scenario) -> tuple[Layer, CostModel]:

@@ -350,7 +350,7 @@ class ModelTimes:
         reverse = backward_pass if backward == "B" else input_pass
         lanes = (
             forward_pass(layers, self.costs),
-            reverse(layers, self.costs, self.scenario.memory.recompute),
+            reverse(layers, self.costs),
         )
         beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
         return pair_ns(lanes, self.costs.alone, beside)
@@ -392,12 +392,11 @@ def _cost_model(scenario: Scenario) -> CostModel:
 
 
 def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario) -> LayerTimes:
-    memory = scenario.memory
     one = (layer,)
     templates: dict[Pass, Template] = {
         "F": forward_pass(one, costs),
-        "B": backward_pass(one, costs, memory.recompute),
-        "I": input_pass(one, costs, memory.recompute),
+        "B": backward_pass(one, costs),
+        "I": input_pass(one, costs),
         "W": weight_pass(one, costs),
     }
     return LayerTimes(
@@ -405,7 +404,7 @@ def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario)
         layer=layer,
         passes={kind: least(made, costs.alone) for kind, made in templates.items()},
         weight=Scale.of(scenario, costs.placements).busy(layer),
-        kept=kept_bytes(layer, memory),
+        kept=kept_bytes(layer, layer.policy),
     )
 
 

@@ -85,7 +85,7 @@ def layout_of(scenario: Scenario) -> ParallelLayout:
     return ParallelLayout(
         nodes=scenario.cluster.nodes,
         schedule=parallel.schedule,
-        memory=scenario.memory,
+        memory=scenario.memory.as_everywhere,
         **{name: getattr(parallel, name) for name in DEGREES},
     )
 
@@ -318,7 +318,7 @@ def _policies(scenario: Scenario, runs: RunsSpec | None) -> tuple[MemorySpec, ..
     """The scenario's own policy, and from keeping all, over light recomputation, FP8 and the host,
     to computing all again; each with the same optimizer states on the host. What the
     software cannot do is left out."""
-    own, model = scenario.memory, scenario.model
+    own, model = scenario.memory.as_everywhere, scenario.model
     latent = ("mla_up",) if isinstance(model.attention, LatentAttention) else ()
     light = ("norms", "swiglu", *latent) if model.ffn.kind == "swiglu" else ("norms",)
     packed = ("moe_up_input", "swiglu_input") if model.moe is not None else ()

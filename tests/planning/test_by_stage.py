@@ -1,0 +1,101 @@
+"""Memory policies by stage and chunk: one that says the same everywhere is the uniform one, and one
+that differs is seen by the ledger, the engine, the figures and the replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twin.answers import ask
+from twin.engine import lower, simulate
+from twin.loading import load
+from twin.planning import plan
+from twin.planning.replay import cached_bytes
+from twin.planning.types import Plan
+from twin.reports.kpis import recomputed_flop
+from twin.scenario import Scenario
+
+LAYOUT = """\
+schema: 1
+name: layout
+model: {name: m, layers: 8, hidden: 2048, vocab: 32000, ffn: {kind: swiglu, width: 8192},
+  attention: {kind: gqa, heads: 16, kv_heads: 8, head_dim: 128}}
+cluster: {node: h800-8gpu, nodes: 1, fabric: rail-fat-tree-400g}
+parallel: {pipeline: 4, layers: [2, 2, 2, 2], schedule: {kind: 1f1b}}
+train: {tokens: 10B, global_batch: 16seq, sequence: 4096tok, optimizer: muon}
+software: null
+"""
+CHUNKS = ["parallel.virtual=2", "parallel.layers=null", "parallel.schedule.kind=interleaved_1f1b"]
+"""Two chunks on each stage."""
+EVEN = [*CHUNKS, "parallel.layers=[1, 1, 1, 1, 1, 1, 1, 1]"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("by_stage") / "layout.yaml"
+    made.write_text(LAYOUT, encoding="utf-8")
+    return made
+
+
+def step_of(scenario: Scenario) -> tuple[int, Plan]:
+    made = plan(scenario)
+    return simulate(lower(made)).step_ns, made
+
+
+def stages(*recompute: str) -> str:
+    return ", ".join(f"{{recompute: [{one}]}}" for one in recompute)
+
+
+@pytest.mark.parametrize("shape", [[], CHUNKS, ["parallel.schedule={kind: dualpipe}"]])
+@pytest.mark.parametrize("policy", ["recompute: [norms, swiglu]", "offload: [activations]"])
+def test_what_every_stage_does_is_the_uniform_policy(file: Path, shape: Any, policy: str) -> None:
+    entries = ", ".join([f"{{{policy}}}"] * 4)
+    uniform = load(file, [*shape, f"memory={{{policy}}}"])
+    by_stage = load(file, [*shape, f"memory={{by_stage: [{entries}]}}"])
+    (step, one), (same, other) = step_of(uniform), step_of(by_stage)
+    assert step == same
+    assert one.memory == other.memory
+    assert one.chunks == other.chunks
+    assert recomputed_flop(one) == recomputed_flop(other)
+
+
+def test_only_the_stage_that_recomputes_has_less_and_runs_more(file: Path) -> None:
+    none, first, last, every = (
+        step_of(load(file, [f"memory={{by_stage: [{stages(*names)}]}}"]))
+        for names in (("",) * 4, ("full", "", "", ""), ("", "", "", "full"), ("full",) * 4)
+    )
+    peaks = [[one.peak_bytes for one in made.memory.stages] for _, made in (none, first, every)]
+    assert peaks[1] == [peaks[2][0], *peaks[0][1:]]
+    assert peaks[1][0] < peaks[0][0]
+    # Each of the four holds two of the eight layers.
+    flop = [recomputed_flop(made) for _, made in (none, first, last, every)]
+    assert flop == pytest.approx([0, flop[3] / 4, flop[3] / 4, flop[3]])
+    assert none[0] < first[0] < every[0]
+    assert cached_bytes(first[1], 1) == cached_bytes(none[1], 1)
+
+
+def test_one_chunk_of_a_stage_may_do_it_alone(file: Path) -> None:
+    chunks = load(file, [*EVEN, f"memory={{by_stage: [{stages('full', *[''] * 7)}]}}"])
+    made = plan(chunks)
+    assert [bool(one.layers[-1].policy.recompute) for one in made.chunks] == [True, *[False] * 7]
+    whole = plan(load(file, [*EVEN, f"memory={{by_stage: [{stages('full', *[''] * 3)}]}}"]))
+    plain = plan(load(file, EVEN))
+    first = [one.memory.stages[0].peak_bytes for one in (whole, made, plain)]
+    assert first == sorted(first)
+    assert len(set(first)) == 3
+
+
+def test_states_stay_where_they_are_when_activations_differ(file: Path) -> None:
+    entries = "[{offload: [activations]}, {}, {offload: []}, {}]"
+    made = plan(load(file, [f"memory={{offload: [optimizer], by_stage: {entries}}}"]))
+    assert ["activations" in one.host for one in made.memory.stages] == [True, *[False] * 3]
+    assert all(one.host["optimizer_dense"] for one in made.memory.stages)
+
+
+def test_an_answer_has_the_policies_of_its_stages(file: Path) -> None:
+    entries = "[{recompute: [full]}, {recompute: [norms]}, {}, {}]"
+    run = ask(load(file, [f"memory={{by_stage: {entries}}}"]), cache=False)
+    assert run.report.kpis["hfu"] > run.report.kpis["mfu"]
+    assert not [one for one in run.report.warnings if one.code == "idle-memory-policy"]
