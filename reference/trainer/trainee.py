@@ -35,7 +35,7 @@ from reference.text.loader import Batch, Loader, Weighed
 from reference.text.prepare import Prepared, prepare
 from reference.trainer.settings import DTYPES, copy_weights, read_start, refuse_other_text
 from reference.trainer.stages import Stage, stages_of
-from twin.errors import UsageError
+from twin.errors import Problem, UsageError
 from twin.loading import catalog_parts, load_part
 from twin.spec.model import LatentAttention, ModelSpec
 
@@ -233,7 +233,12 @@ def assemble(
         begin(parts)
     prepared, loader = text()
     stage_of_chunk = world.mesh.chunk_map.stage_of
-    if wrong := run.memory.obstacles(run.parallel.pipeline, len(stage_of_chunk)):
+    wrong = run.memory.obstacles(run.parallel.pipeline, len(stage_of_chunk))
+    if run.memory.by_stage == "auto":
+        message = "this trainer does not know how much memory its stages have"
+        fix = "write what `twin run --json` names under memory.by_stage"
+        wrong = [Problem("TW379", "memory.by_stage", message, fix)]
+    if wrong:
         raise UsageError(wrong)
     policies = run.memory.of_chunks(stage_of_chunk)
     return Trainee(

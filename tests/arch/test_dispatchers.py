@@ -14,7 +14,7 @@ from twin.arch.kernels import ELEMENT, SINGLE
 from twin.arch.ops import Dispatcher, Exchange, Layer, Op, Shape
 from twin.arch.stack import layers
 from twin.loading import load
-from twin.planning.compile import shape_of
+from twin.planning.chunks import shape_of
 
 MIXTURE = catalog("mixtral-8x7b")
 TOKENS, HIDDEN, RANKS, CHOSEN, EXPERTS = 4096, 4096, 4, 2, 8

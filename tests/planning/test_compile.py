@@ -18,7 +18,7 @@ from twin.errors import ScenarioError
 from twin.hardware.roofline import seconds
 from twin.loading import load, stacks_of
 from twin.planning import caveats, plan
-from twin.planning.compile import shape_of, weights_of
+from twin.planning.chunks import shape_of, weights_of
 from twin.planning.feasibility import problems
 from twin.planning.layer_times import layer_seconds
 from twin.sources import Sourced

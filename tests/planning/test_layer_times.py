@@ -9,7 +9,7 @@ import pytest
 from twin.engine import lower, simulate
 from twin.loading import load
 from twin.planning import plan
-from twin.planning.compile import layers_of
+from twin.planning.chunks import layers_of
 from twin.planning.layer_times import KERNELS, weigh
 from twin.planning.mesh import lay_out, placements
 from twin.planning.stages import Busy

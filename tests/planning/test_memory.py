@@ -462,8 +462,9 @@ def test_what_waits_for_a_gpt_layers_weights_is_32_sbh() -> None:
 def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_both() -> None:
     """DeepSeek-V3, table 2: twice the parameters of 1F1B; the same states, since both copies'
     ranks share them."""
+    even = f"parallel.layers={[3, *[4] * 14, 2]}"
     one, two = (
-        load("kimi-k2-2048xh800", ["parallel.virtual=1", f"parallel.schedule={kind}"])
+        load("kimi-k2-2048xh800", ["parallel.virtual=1", even, f"parallel.schedule={kind}"])
         for kind in ("1f1b", "dualpipe")
     )
     mirrored = [plan(made).memory.stages for made in (one, two)]
@@ -480,10 +481,9 @@ def test_dualpipe_holds_parameters_and_gradients_twice_and_shards_states_over_bo
 
 def test_zb_h2_keeps_nearly_twice_what_the_first_stage_of_1f1b_keeps() -> None:
     """Qi et al. 2023, table 2: p M_B and (2 p - 1) M_B."""
+    sets = ["parallel.virtual=1", "memory.recompute=[]", f"parallel.layers={[12] * 8}"]
     first = [
-        plan(
-            load("gpt-175b-64xa100-full", ["parallel.virtual=1", "memory.recompute=[]", kind])
-        ).memory.stages[0]
+        plan(load("gpt-175b-64xa100-full", [*sets, kind])).memory.stages[0]
         for kind in ("parallel.schedule=1f1b", "parallel.schedule=zb_h2")
     ]
     assert [stage.in_flight for stage in first] == [8, 15]

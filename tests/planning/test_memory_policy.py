@@ -18,7 +18,7 @@ from twin.arch.ops import Layer, Op, Weights, Work
 from twin.errors import ScenarioError
 from twin.loading import load
 from twin.planning import plan
-from twin.planning.compile import layers_of
+from twin.planning.chunks import layers_of
 from twin.planning.footprint import (
     Footprint,
     back_bytes,

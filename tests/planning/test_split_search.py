@@ -82,7 +82,7 @@ def test_the_search_finds_what_exhaustion_finds(shape, rounds, dense, layers, en
     kind, stages, per_stage = shape
     times = [0.4] * min(dense, layers - 1) + [1.0] * (layers - min(dense, layers - 1))
     costs = costs_of(times, *ends, closes=closes)
-    step = StepLength(costs, schedule_of(kind), (stages, per_stage, rounds * stages))
+    step = StepLength([costs], schedule_of(kind), (stages, per_stage, rounds * stages))
     even = next(evenly(layers, stages * per_stage))
     found, length, of_even = search(step, even)
     best = min(step(list(every_split(layers, stages * per_stage))))
@@ -93,7 +93,7 @@ def test_the_search_finds_what_exhaustion_finds(shape, rounds, dense, layers, en
 def length(costs: StepCosts, split: tuple[int, ...], microbatches: int, kind: str = "1f1b") -> int:
     """Milliseconds of a step."""
     shape = len(split), 1, microbatches
-    return StepLength(costs, schedule_of(kind), shape)([split])[0] // 1_000_000
+    return StepLength([costs], schedule_of(kind), shape)([split])[0] // 1_000_000
 
 
 def test_steps_that_are_counted_by_hand() -> None:
@@ -128,9 +128,9 @@ def test_a_longer_step_repeats_its_period() -> None:
     layers = [1.0] * 12
     costs = costs_of(layers, 0.2, 1.3)
     shape = 4, 3, 400
-    step = StepLength(costs, schedule_of("interleaved_1f1b"), shape)
+    step = StepLength([costs], schedule_of("interleaved_1f1b"), shape)
     assert len(step.steps) == 2
-    step_of = [StepLength(costs, schedule_of("interleaved_1f1b"), (4, 3, n)) for n in (60, 64)]
+    step_of = [StepLength([costs], schedule_of("interleaved_1f1b"), (4, 3, n)) for n in (60, 64)]
     (before,), (after,) = (one([(1,) * 12]) for one in step_of)
     assert step([(1,) * 12])[0] == pytest.approx(after + 84 * (after - before), rel=1e-3)
 

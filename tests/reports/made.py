@@ -7,6 +7,7 @@ x 16 x 8) = 15,552."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,10 @@ def plan(gib: tuple[float, float] = (60.0, 40.0), **changes: Any) -> Plan:
     chunks = (
         Chunk(0, 0, (layer("embedding", 5), layer("dense", 1000, 200)), Weights(), 0),
         Chunk(1, 1, (layer("dense", 1000, 200), layer("head", 800)), Weights(), 1),
+    )
+    chunks = tuple(
+        replace(one, layers=tuple(replace(own, policy=made.memory) for own in one.layers))
+        for one in chunks
     )
     return Plan(
         scenario=made,

@@ -10,7 +10,7 @@ from twin import load as read
 from twin import lower, plan, simulate
 from twin.arch.ops import Item, Op
 from twin.errors import ScenarioError
-from twin.planning.compile import layers_of, shape_of
+from twin.planning.chunks import layers_of, shape_of
 from twin.planning.types import Plan
 from twin.routing import load
 from twin.routing.base import rank_loads

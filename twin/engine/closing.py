@@ -38,7 +38,7 @@ from twin.engine.program import COMPUTE, DATA, FROM_HOST, HOST, TO_HOST, Group, 
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import Phase, Sent, Share, dense_weights, squares
-from twin.planning.compile import chunk_map_of
+from twin.planning.chunks import chunk_map_of
 from twin.planning.memory import shards
 from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan

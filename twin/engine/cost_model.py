@@ -27,7 +27,7 @@ from twin.hardware.host_costs import HostCosts, Part
 from twin.hardware.roofline import Price, Prices, prices, with_scaling, without_launches
 from twin.network.links import capacity
 from twin.network.placement import Placement
-from twin.planning.compile import shape_of
+from twin.planning.chunks import shape_of
 from twin.planning.experts import expert_spread
 from twin.planning.layer_times import host_costs
 from twin.planning.types import Plan

@@ -7,38 +7,37 @@ Layers are split over chunks as written in `parallel.layers`, or so that a step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from twin.arch.fp8 import packing
-from twin.arch.kernels import ELEMENT
-from twin.arch.ops import Layer, Shape, Weights
-from twin.arch.recompute import ALTERNATE
-from twin.arch.remembered import remembered
-from twin.arch.stack import layers
 from twin.errors import Problem, ScenarioError
 from twin.network.placement import Placement
 from twin.planning.caveats import caveats, memory_caveats
-from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
+from twin.planning.chunks import chunk_map_of, cut, ends, layers_of, mean_layers
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.layer_times import KERNELS, weigh
-from twin.planning.memory import ledger
+from twin.planning.memory import StageLedgers
 from twin.planning.mesh import lay_out, placements
+from twin.planning.policies import PolicyChoice
 from twin.planning.split_costs import step_costs
-from twin.planning.split_search import shortest
-from twin.planning.stages import Busy, balance, split
+from twin.planning.split_search import (
+    Split,
+    balance_within,
+    search_within,
+    shortest,
+    surely_shorter,
+)
+from twin.planning.stages import Busy, Job, job_of
+from twin.planning.step_length import StepCosts, StepLength
 from twin.planning.types import Chunk, Memory, Mesh, Plan
 from twin.scenario import Scenario
-from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
-from twin.spec.model import ModelSpec
-from twin.spec.software import SoftwareSpec
 
-T = TypeVar("T")
+Policies: TypeAlias = tuple[MemorySpec, ...]
+"""The memory policy of every chunk."""
 
-_NO_SOFTWARE: Final = SoftwareSpec(name="none", framework="none", release="none", calibrations={})
-
+HOPELESS = 1.25
+"""OURS: of what all stages have, what a balanced split may need at most if another is sought."""
 LEAST_SECONDS = 1e-6
 """What the kernels of a micro-batch take at least, over all layers: a thousand times the engine's
 nanosecond, and less than one launch of a kernel takes on any GPU."""
@@ -53,18 +52,11 @@ def plan(scenario: Scenario) -> Plan:
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
-    stacks = stacks_of(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    mean_layers = _mean_layers(scenario)
-    if found := kernels_take_time(weigh(mean_layers, scenario, placed)):
+    if found := kernels_take_time(weigh(mean_layers(scenario), scenario, placed)):
         raise ScenarioError(scenario.locate(found))
     count = microbatches(scenario)
-    plans = (
-        (chunks, ledger(scenario, mesh, chunks, count))
-        for layers_per_part in _splits(scenario, mesh, placed)
-        for chunks in [cut(scenario, stacks, layers_per_part)]
-    )
-    chunks, memory = _first_that_fits(plans)
+    chunks, memory = _Arranger(scenario, mesh, placed, count).arranged()
     return Plan(
         scenario=scenario,
         mesh=mesh,
@@ -79,123 +71,144 @@ def plan(scenario: Scenario) -> Plan:
     )
 
 
-def _first_that_fits(
-    plans: Iterator[tuple[tuple[Chunk, ...], Memory]],
-) -> tuple[tuple[Chunk, ...], Memory]:
-    """The first chunks with a ledger that fits; where none does, the last."""
-    chunks, memory = next(plans)
-    while not memory.fits and (other := next(plans, None)):
-        chunks, memory = other
-    return chunks, memory
-
-
 def layer_split(scenario: Scenario) -> tuple[int, ...]:
     """Transformer layers per part of the model, as written or as found; of a possible layout."""
     return scenario.parallel.layers or plan(scenario).layers_per_part
 
 
-def _splits(
-    scenario: Scenario, mesh: Mesh, placed: Mapping[str, Placement]
-) -> Iterator[tuple[int, ...]]:
-    """The written split; or that with which a step is shortest, and the balanced one for where that
-    does not fit in memory."""
-    parallel = scenario.parallel
-    if parallel.layers is not None:
-        yield parallel.layers
-        return
-    layers = _mean_layers(scenario)
-    own = balanced(scenario, weigh(layers, scenario, placed))
-    if len(own) > 1 and chunk_map_of(scenario).copies == 1:
-        shape = parallel.pipeline, parallel.virtual, microbatches(scenario)
-        costs = step_costs(layers, scenario, mesh, placed)
-        found = shortest(costs, parallel.schedule, shape, own)
-        if found != own:
-            yield found
-    yield own
+def _hopeless(memory: Memory) -> bool:
+    """Whether the stages of a balanced split need so much more than they have that no split will
+    fit."""
+    needed = sum(one.peak_bytes for one in memory.stages)
+    return needed > HOPELESS * memory.budget * len(memory.stages)
 
 
-def stacks_of(scenario: Scenario) -> tuple[tuple[Layer, ...], ...]:
-    """Of every chunk, all layers of the model under its memory policy."""
-    policies = scenario.memory.of_chunks(chunk_map_of(scenario).stage_of)
-    made = {policy: layers_of(scenario, policy) for policy in dict.fromkeys(policies)}
-    return tuple(made[policy] for policy in policies)
+class _Arranger:
+    """Layers and memory policies on their way to chunks."""
 
+    def __init__(
+        self, scenario: Scenario, mesh: Mesh, placed: Mapping[str, Placement], count: int
+    ) -> None:
+        self.scenario, self.mesh, self.placed = scenario, mesh, placed
+        self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
+        self.shape = mesh.pipeline, scenario.parallel.virtual, count
 
-def layers_of(scenario: Scenario, policy: MemorySpec | None = None) -> tuple[Layer, ...]:
-    """Every layer of the model under a memory policy, or under that which all stages share; those
-    of one kind are one shared object."""
-    policy = policy or scenario.memory.as_everywhere
-    return _packed(scenario.model, shape_of(scenario, policy), policy)
+    def arranged(self) -> tuple[tuple[Chunk, ...], Memory]:
+        """The chunks and their ledger."""
+        if self.scenario.memory.by_stage == "auto":
+            return self._by_stage()
+        policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
+        split = self.scenario.parallel.layers or self._split_for(policies)
+        return self._chunks(split, policies)
 
+    def _split_for(self, policies: Policies) -> Split:
+        """The split with which a step is shortest; where that does not fit in memory, the balanced
+        one, or the shortest that is found to fit; where none does, the balanced one."""
+        found = self._shortest(policies)
+        if self._chunks(found, policies)[1].fits:
+            return found
+        own = self._balanced(policies)
+        usual = self._chunks(own, policies)[1]
+        if _hopeless(usual):
+            return own
+        other = self._within(policies)
+        if not self._chunks(other, policies)[1].fits:
+            return own
+        if not usual.fits:
+            return other
+        if not self.searches:
+            return own
+        step, places = self._step(policies)
+        sure = surely_shorter(step, other, places, *step([other, own], places))
+        return other if sure else own
 
-def _mean_layers(scenario: Scenario) -> tuple[Layer, ...]:
-    """The layers as trainers balance them over stages: nobody knows which layer is how uneven."""
-    policies = scenario.memory.of_chunks(chunk_map_of(scenario).stage_of)
-    # Where stages differ, the policy of most chunks weighs layers.
-    policy = max(policies, key=policies.count)
-    return _packed(scenario.model, replace(shape_of(scenario, policy), layer_loads=()), policy)
+    def _by_stage(self) -> tuple[tuple[Chunk, ...], Memory]:
+        """Policies that stages choose, of the splits that the written policy and the fastest one
+        give, and of a split that is sought for what they chose."""
+        scenario = self.scenario
+        choice = PolicyChoice(scenario.memory, self._costs, self._cut, self.ledgers, self.chunk_map)
+        written = scenario.parallel.layers
+        if written is not None:
+            best = choice.arranged(written)
+            return best.chunks, best.memory
+        fastest = choice.tried[choice.ladders[0][0]]
+        splits: dict[Split, None] = {}
+        for policy in (scenario.memory.as_everywhere, fastest):
+            own = self._everywhere(policy)
+            splits |= dict.fromkeys((self._split_for(own), self._shortest(own)))
+        best = min(map(choice.arranged, splits), key=lambda one: one.worth)
+        if best.worth[0]:
+            again = self._within(self._everywhere(choice.tightest))
+        else:
+            again = self._shortest(choice.policies(best))
+        best = min((best, choice.arranged(again)), key=lambda one: one.worth)
+        return best.chunks, best.memory
 
+    def _everywhere(self, policy: MemorySpec) -> Policies:
+        return (policy,) * len(self.chunk_map.part_of)
 
-@remembered(256)
-def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, ...]:
-    """The layers of the last models, shapes and policies, which layouts of a search share; 0.1 MB
-    each."""
-    plain = layers(model, shape)
-    kinds = {id(one): one for one in plain}
-    made = {key: replace(packing(one, memory), policy=memory) for key, one in kinds.items()}
-    return tuple(made[id(one)] for one in plain)
+    def _chunks(self, split: Split, policies: Policies) -> tuple[tuple[Chunk, ...], Memory]:
+        """The chunks of a split, and their ledger."""
+        stacks = {policy: layers_of(self.scenario, policy) for policy in dict.fromkeys(policies)}
+        chunks = cut(self.scenario, [stacks[policy] for policy in policies], split)
+        return chunks, self.ledgers.of(chunks)
 
+    def _step(self, policies: Policies) -> tuple[StepLength, tuple[int, ...]]:
+        """The light model of the step, and the places of parts' policies in it."""
+        costs, places = self._by_part(policies)
+        return StepLength(costs, self.scenario.parallel.schedule, self.shape), places
 
-def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
-    """The micro-batch and the sharding that a layer sees on one rank, under a memory policy."""
-    parallel, train = scenario.parallel, scenario.train
-    fullest, loads = expert_load(scenario), layer_loads(scenario)
-    software = scenario.software or _NO_SOFTWARE
-    return Shape(
-        sequences=parallel.micro_batch,
-        sequence=train.sequence,
-        tensor=parallel.tensor,
-        expert=parallel.expert,
-        sequence_parallel=parallel.sequence_parallel,
-        context=parallel.context,
-        expert_tensor=parallel.expert_tensor,
-        flash=train.attention_kernel == "flash",
-        expert_load=fullest,
-        layer_loads=loads,
-        kept_load=kept_load(scenario, _expert_layers(scenario)),
-        arriving=arriving(scenario),
-        precision=train.precision,
-        overlap_shared=parallel.overlap_shared_experts,
-        scaling=train.fp8_scaling,
-        any_layout=scenario.cluster.node.gpu.fp8_any_layout,
-        cross_entropy=train.cross_entropy,
-        lora=train.lora,
-        weigh_outputs=train.expert_weights == "outputs",
-        separate=ALTERNATE in (policy or scenario.memory).recompute or software.separate_products,
-        weights_apart=software.weights_apart,
-        unfused=software.unfused,
-        accumulate=ELEMENT if scenario.memory.fully_shard else 2 * train.gradient_bytes,
-        ordering="gather" if parallel.dispatcher == "hybridep" else "permute",
-        dispatcher=parallel.dispatcher,
-        capacity=places(scenario),
-        permute=software.permute,
-        pads=_pads(scenario),
-    )
+    def _by_part(self, policies: Policies) -> tuple[tuple[StepCosts, ...], tuple[int, ...]]:
+        """Costs under each policy, and the place of each part's among them."""
+        tried = tuple(dict.fromkeys(policies))
+        of_part = dict(zip(self.chunk_map.part_of, map(tried.index, policies), strict=True))
+        return tuple(map(self._costs, tried)), tuple(of_part[part] for part in sorted(of_part))
 
+    def _within(self, policies: Policies) -> Split:
+        """The shortest split that is found to fit in memory."""
 
-def _pads(scenario: Scenario) -> bool:
-    """Whether kernels of their own pad the rows of experts. HybridEP pads on the way, and places
-    of a fixed number need no padding."""
-    by_itself = scenario.software is not None and scenario.software.pads_experts
-    fp8, apart = scenario.train.precision == "fp8", scenario.parallel.dispatcher != "hybridep"
-    return by_itself and fp8 and apart and scenario.train.expert_capacity is None
+        def over(split: Split) -> list[float]:
+            memory = self._chunks(split, policies)[1]
+            return [max(0.0, one.peak_bytes - memory.budget) for one in memory.stages]
 
+        own, (step, places) = self._balanced(policies), self._step(policies)
+        if self.searches:
+            return search_within(step, own, over, places)
+        return balance_within(own, self._job(policies).slowest, over, step.stages_of_part)
 
-def _expert_layers(scenario: Scenario) -> float:
-    """Layers with experts on a rank, mean over the stages."""
-    model, parallel = scenario.model, scenario.parallel
-    layers = sum(map(model.has_experts, range(model.layers)))
-    return layers * chunk_map_of(scenario).copies / parallel.pipeline
+    @property
+    def searches(self) -> bool:
+        """Whether the light model orders the splits of this schedule."""
+        return len(self.chunk_map.part_of) > 1 and self.chunk_map.copies == 1
+
+    def _shortest(self, policies: Policies) -> Split:
+        """The split with the shortest step, whatever its memory."""
+        own = self._balanced(policies)
+        if not self.searches:
+            return own
+        costs, places = self._by_part(policies)
+        return shortest(costs, self.scenario.parallel.schedule, self.shape, own, places)
+
+    def _balanced(self, policies: Policies) -> Split:
+        """The split that is balanced by time, under the policy of most parts."""
+        return self._job(policies).balanced()
+
+    def _job(self, policies: Policies) -> Job:
+        """The times of layers under the policy of most parts."""
+        layers = mean_layers(self.scenario, max(policies, key=policies.count))
+        weighed = weigh(layers, self.scenario, self.placed)
+        embedding, blocks, heads = ends(weighed, self.scenario.model.layers)
+        head = tuple(map(sum, zip(*heads, strict=True)))
+        mirrored = self.chunk_map.copies > 1
+        return job_of(blocks, embedding, head, *self.shape[:2], mirrored=mirrored)
+
+    def _costs(self, policy: MemorySpec) -> StepCosts:
+        layers = mean_layers(self.scenario, policy)
+        return step_costs(layers, self.scenario, self.mesh, self.placed)
+
+    def _cut(self, split: Split, policy: MemorySpec) -> tuple[Chunk, ...]:
+        stacks = (layers_of(self.scenario, policy),) * len(self.chunk_map.part_of)
+        return cut(self.scenario, stacks, split)
 
 
 def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:
@@ -209,77 +222,3 @@ def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:
     )
     hint = "write the rates and the launch time of a real GPU, or a larger model"
     return [Problem("TW123", "cluster.node.gpu.bf16_dense", message, hint)]
-
-
-def cut(
-    scenario: Scenario, stacks: Sequence[Sequence[Layer]], layers_per_part: Sequence[int]
-) -> tuple[Chunk, ...]:
-    """The chunks of the run, each with layers of its stack (`stacks_of`), as the schedule maps
-    parts of the model to stages. The embedding joins the first part, the head the last, with the
-    modules that predict further tokens, whatever the split of transformer layers says."""
-    parts = split(layers_per_part)
-    chunk_map = chunk_map_of(scenario)
-    held = [
-        (
-            *([embedding] if part == 0 else ()),
-            *blocks[parts[part].start : parts[part].stop],
-            *(heads if part == len(parts) - 1 else ()),
-        )
-        for part, stack in zip(chunk_map.part_of, stacks, strict=True)
-        for embedding, blocks, heads in [ends(stack, scenario.model.layers)]
-    ]
-    embedded = {
-        s for s, part in zip(chunk_map.stage_of, chunk_map.part_of, strict=True) if not part
-    }
-    # Layers of one kind are one shared object: as many chunks as hold the same weigh the same.
-    keys = [
-        (tuple(map(id, own)), s in embedded)
-        for own, s in zip(held, chunk_map.stage_of, strict=True)
-    ]
-    kinds = {key: (own, key[1]) for key, own in zip(keys, held, strict=True)}
-    weights = {key: (weights_of(*kind), frozen_of(*kind)) for key, kind in kinds.items()}
-    return tuple(
-        Chunk(index, stage, own, weights[key][0], parts[part].start, weights[key][1])
-        for index, (stage, part, own, key) in enumerate(
-            zip(chunk_map.stage_of, chunk_map.part_of, held, keys, strict=True)
-        )
-    )
-
-
-def chunk_map_of(scenario: Scenario) -> ChunkMap:
-    """Where the scenario's schedule puts its chunks."""
-    parallel = scenario.parallel
-    return parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual)
-
-
-def weights_of(own: Sequence[Layer], embedded: bool) -> Weights:
-    """Weights that a chunk's layers bring to one rank of its stage. Tied weights are a second copy,
-    unless the embedding, which counts them, is on the same stage."""
-    total = Weights()
-    for layer in own:
-        total += layer.weights if embedded else layer.learned
-    return total
-
-
-def frozen_of(own: Sequence[Layer], embedded: bool) -> Weights:
-    """The same of weights that are not trained."""
-    total = Weights()
-    for layer in own:
-        total += layer.frozen
-        if layer.frozen.total and not embedded:
-            total += layer.tied
-    return total
-
-
-def balanced(scenario: Scenario, weighed: Sequence[Busy]) -> tuple[int, ...]:
-    """Transformer layers per chunk, balanced by their times."""
-    parallel = scenario.parallel
-    embedding, blocks, heads = ends(weighed, scenario.model.layers)
-    head = tuple(map(sum, zip(*heads, strict=True)))
-    shape, mirrored = (parallel.pipeline, parallel.virtual), chunk_map_of(scenario).copies > 1
-    return balance(blocks, embedding, head, *shape, mirrored=mirrored)
-
-
-def ends(stack: Sequence[T], layers: int) -> tuple[T, Sequence[T], Sequence[T]]:
-    """What belongs to the embedding, to the transformer layers, and to what comes behind them."""
-    return stack[0], stack[1 : layers + 1], stack[layers + 1 :]

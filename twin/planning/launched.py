@@ -44,10 +44,10 @@ def launched_schedule(schedule: Schedule, virtual: int, runs: RunsSpec) -> Sched
 def launched_memory(memory: MemorySpec, runs: RunsSpec) -> MemorySpec:
     """The memory policy that a stack runs where this one is asked for."""
     own = _launched(memory, runs)
-    if memory.by_stage is None:
+    if memory.written is None:
         return own
     return own.model_copy(
-        update={"by_stage": tuple(_launched(stage, runs) for stage in memory.by_stage)}
+        update={"by_stage": tuple(_launched(stage, runs) for stage in memory.written)}
     )
 
 

@@ -29,7 +29,7 @@ from twin.arch.ops import Exchange, Group, Layer, Weights
 from twin.arch.recompute import TRANSFORMER
 from twin.optimizers.base import dense_weights
 from twin.planning.columns import alike, columns_of
-from twin.planning.footprint import PARAMETER_BYTES, footprints
+from twin.planning.footprint import PARAMETER_BYTES, Footprint, footprints
 from twin.planning.mesh import ranks_of_stages
 from twin.planning.offload import host_phases, share_of, staged_bytes
 from twin.planning.types import Chunk, Memory, Mesh, StageMemory
@@ -50,28 +50,71 @@ PASS_NAMES: Final[dict[Pass, str]] = {
 
 def ledger(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], microbatches: int) -> Memory:
     """The memory ledger of every stage, in bytes on one rank."""
-    parallel = scenario.parallel
-    schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
-    orders = columns_of(schedule, *shape, enough_microbatches(schedule, *shape, microbatches))
-    needs = footprints(chunks)
-    held = _standing(scenario, mesh, chunks, [bool(own.paired.any()) for own in orders])
-    stages: list[StageMemory] = []
-    for stage, actions in enumerate(orders):
-        walked = walk_columns(actions, needs)
-        peak = in_whole_step(walked, stage, scenario, microbatches)
-        stages.append(_stage(stage, held[stage], peak, walked))
-    gpu = scenario.cluster.node.gpu
-    reserve: dict[str, float] = {}
-    for entry in gpu.reserve:
-        reserve[entry.name] = reserve.get(entry.name, 0.0) + entry.bytes
-    return Memory(
-        stages=tuple(stages),
-        capacity=gpu.memory,
-        reserve=reserve,
-        host=on_fullest_node(stages, mesh),
-        host_capacity=scenario.cluster.node.host.memory,
-        unique_bytes=unique_bytes(scenario),
-    )
+    return StageLedgers(scenario, mesh, microbatches).of(chunks)
+
+
+class StageLedgers:
+    """Ledgers of a layout under several splits and policies: stages that hold the same layers are
+    counted once."""
+
+    def __init__(self, scenario: Scenario, mesh: Mesh, microbatches: int) -> None:
+        """Of a layout that is possible."""
+        self.scenario, self.mesh, self.microbatches = scenario, mesh, microbatches
+        parallel = scenario.parallel
+        schedule, shape = parallel.schedule, (mesh.pipeline, parallel.virtual)
+        self.orders = columns_of(
+            schedule, *shape, enough_microbatches(schedule, *shape, microbatches)
+        )
+        self._standing: dict[object, tuple[dict[str, float], dict[str, float]]] = {}
+        self._footprints: dict[object, Footprint] = {}
+        self._stages: dict[object, tuple[StageMemory, Sequence[Chunk]]] = {}
+
+    @property
+    def budget(self) -> float:
+        """Bytes of a device for tensors."""
+        gpu = self.scenario.cluster.node.gpu
+        return gpu.memory - sum(entry.bytes for entry in gpu.reserve)
+
+    def of(self, chunks: Sequence[Chunk]) -> Memory:
+        """The ledger of every stage."""
+        own: list[list[Chunk]] = [[] for _ in self.orders]
+        for chunk in chunks:
+            own[chunk.stage].append(chunk)
+        stages = [self.stage(stage, held, len(chunks)) for stage, held in enumerate(own)]
+        gpu = self.scenario.cluster.node.gpu
+        reserve: dict[str, float] = {}
+        for entry in gpu.reserve:
+            reserve[entry.name] = reserve.get(entry.name, 0.0) + entry.bytes
+        return Memory(
+            stages=tuple(stages),
+            capacity=gpu.memory,
+            reserve=reserve,
+            host=on_fullest_node(stages, self.mesh),
+            host_capacity=self.scenario.cluster.node.host.memory,
+            unique_bytes=unique_bytes(self.scenario),
+        )
+
+    def _needs(self, own: Sequence[Chunk]) -> dict[int, Footprint]:
+        """What chunks hold; those of the same layers are counted once."""
+        keys = {chunk.index: tuple(map(id, chunk.layers)) for chunk in own}
+        new = [chunk for chunk in own if keys[chunk.index] not in self._footprints]
+        self._footprints |= {keys[index]: need for index, need in footprints(new).items()}
+        return {index: self._footprints[key] for index, key in keys.items()}
+
+    def stage(self, stage: int, own: Sequence[Chunk], total: int) -> StageMemory:
+        """The ledger of one stage that holds these of so many chunks."""
+        # Layers of one kind are one shared object.
+        held = tuple((tuple(map(id, chunk.layers)), chunk.weights, chunk.frozen) for chunk in own)
+        if (stage, held) not in self._stages:
+            paired = bool(self.orders[stage].paired.any())
+            ends = own[0].index == 0, own[-1].index == total - 1
+            if (key := (held, ends, paired)) not in self._standing:
+                self._standing[key] = _standing(self.scenario, self.mesh, own, total, paired)
+            walked = walk_columns(self.orders[stage], self._needs(own))
+            peak = in_whole_step(walked, stage, self.scenario, self.microbatches)
+            # With the chunks, so that no other layer gets their identity.
+            self._stages[stage, held] = _stage(stage, self._standing[key], peak, walked), own
+        return self._stages[stage, held][0]
 
 
 def unique_bytes(scenario: Scenario) -> float:
@@ -128,31 +171,20 @@ def moment(action: Action) -> str:
 
 
 def _standing(
-    scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], paired: Sequence[bool]
-) -> list[tuple[dict[str, float], dict[str, float]]]:
-    """What stands all the time on one rank of every stage, on the device and on the host; stages
-    whose chunks hold the same layers have the same. `paired`: whether a stage runs two passes at
-    once."""
+    scenario: Scenario, mesh: Mesh, own: Sequence[Chunk], total: int, paired: bool
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What stands all the time on one rank of a stage, on the device and on the host. `own`: its
+    chunks, of so many in `total`; `paired`: whether it runs two passes at once."""
     message = boundary_bytes(scenario) if mesh.pipeline > 1 else 0.0
-    made: dict[object, tuple[dict[str, float], dict[str, float]]] = {}
-    found: list[tuple[dict[str, float], dict[str, float]]] = []
-    for stage in range(mesh.pipeline):
-        own = [chunk for chunk in chunks if chunk.stage == stage]
-        # Layers of one kind are one shared object.
-        held = tuple((tuple(map(id, chunk.layers)), chunk.weights, chunk.frozen) for chunk in own)
-        ends = own[0].index == 0, own[-1].index == len(chunks) - 1
-        if (key := (held, ends, paired[stage])) not in made:
-            device, host = states(scenario, mesh, own)
-            device |= buffers(own, len(chunks), message)
-            # PyTorch's own pieces go through one workspace, which its allocator does not count.
-            if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
-                device["user_buffers"] = registered(own)
-            device["data_buffers"] = unsharded(scenario, mesh, own, 4 if paired[stage] else 2)
-            if scenario.software is not None and scenario.software.gradient_stand_ins:
-                device["gradient_stand_ins"] = stand_ins(own)
-            made[key] = device, host
-        found.append(made[key])
-    return found
+    device, host = states(scenario, mesh, own)
+    device |= buffers(own, total, message)
+    # PyTorch's own pieces go through one workspace, which its allocator does not count.
+    if scenario.parallel.overlap_tensor == "pieces" and not scenario.memory.fully_shard:
+        device["user_buffers"] = registered(own)
+    device["data_buffers"] = unsharded(scenario, mesh, own, 4 if paired else 2)
+    if scenario.software is not None and scenario.software.gradient_stand_ins:
+        device["gradient_stand_ins"] = stand_ins(own)
+    return device, host
 
 
 def _stage(

@@ -80,7 +80,7 @@ def pieces_need_cut_sequences(scenario: Scenario) -> list[Problem]:
 def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
     """Whether a product is every second one depends on the order in which a model has them."""
     model, memory = scenario.model, scenario.memory
-    stages = [one.recompute or () for one in memory.by_stage or ()]
+    stages = [one.recompute or () for one in memory.written or ()]
     if not any(ALTERNATE in one for one in (memory.recompute, *stages)):
         return []
     unknown = [

@@ -7,13 +7,16 @@ as long as the step gets shorter. Only moves that shorten the longest path can h
 that got longer bounds the step from below. The balanced split wins unless the best is shorter by
 more than the model's usual error (`SURE`, `UNSURE`). Mirrored stages, as of DualPipe, keep the
 balanced one: their pairs depend on the order of blocks, which the model leaves out.
+
+A split that does not fit in memory gives way to the shortest that does (`search_within`). While
+none does, layers leave the stages that are too full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations, product
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from twin.arch.remembered import remembered
 from twin.planning.stages import evenly
@@ -21,6 +24,8 @@ from twin.planning.step_length import StepCosts, StepLength
 from twin.schedules.base import Schedule
 
 Split: TypeAlias = tuple[int, ...]
+Over: TypeAlias = Callable[[Split], Sequence[float]]
+"""Bytes by which a split exceeds the memory of every stage."""
 
 SURE: Final = 0.01
 """OURS: by so much a step has to be shorter for another split to win over the balanced one."""
@@ -40,38 +45,137 @@ AT_LAST: Final = (0, -1, -2, -3, 1)
 
 @remembered(512)
 def shortest(
-    costs: StepCosts, schedule: Schedule, shape: tuple[int, int, int], balanced: Split
+    by_policy: tuple[StepCosts, ...],
+    schedule: Schedule,
+    shape: tuple[int, int, int],
+    balanced: Split,
+    policies: tuple[int, ...] = (0,),
 ) -> Split:
-    """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches."""
-    step = StepLength(costs, schedule, shape)
-    best, least, own = search(step, balanced)
-    if least >= (1 - SURE) * own:
-        return balanced
-    gain = SURE if step.waits_for_kernels(best) else UNSURE
-    return best if least < (1 - gain) * own else balanced
+    """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
+    `policies`: the place of each part's memory policy in `by_policy`."""
+    step = StepLength(by_policy, schedule, shape)
+    best, least, own = search(step, balanced, policies)
+    return best if surely_shorter(step, best, policies, least, own) else balanced
 
 
-def search(step: StepLength, balanced: Split) -> tuple[Split, int, int]:
+def surely_shorter(
+    step: StepLength, split: Split, policies: Sequence[int], length: int, other: int
+) -> bool:
+    """Whether a step is shorter than another by more than the model's usual error."""
+    if length >= (1 - SURE) * other:
+        return False
+    gain = SURE if step.waits_for_kernels(split, policies) else UNSURE
+    return length < (1 - gain) * other
+
+
+def search(
+    step: StepLength, balanced: Split, policies: Sequence[int] = (0,)
+) -> tuple[Split, int, int]:
     """The split with the shortest step that is found, and nanoseconds of it and of the balanced
     one."""
+    starts = _starts(step, balanced)
+    lengths = step(starts, policies)
+    rows = zip(lengths, map(_unevenness, starts), starts, strict=True)
+    best, least = _descended(step, min(rows), policies)
+    return best, least, lengths[0]
+
+
+def search_within(
+    step: StepLength, balanced: Split, over: Over, policies: Sequence[int] = (0,)
+) -> Split:
+    """The split with the shortest step that is found of those that fit in memory; where none is
+    found, the one that exceeds it least."""
+
+    def lengths(splits: Sequence[Split]) -> list[int]:
+        return step(splits, policies)
+
+    def moves(split: Split) -> list[Split]:
+        return _moves(step, split, policies)
+
+    return _within(_starts(step, balanced), lengths, moves, over, step.stages_of_part)
+
+
+def balance_within(
+    balanced: Split,
+    slowest: Callable[[Sequence[int]], tuple[int, int]],
+    over: Over,
+    stages_of_part: Mapping[int, set[int]],
+) -> Split:
+    """The same of mirrored stages: the shortest is the split with the fastest slowest stage, then
+    chunk."""
+
+    def lengths(splits: Sequence[Split]) -> list[tuple[int, int]]:
+        return [slowest(split) for split in splits]
+
+    def moves(split: Split) -> list[Split]:
+        return [moved for moved, *_ in _one_moved(split)]
+
+    starts = list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
+    return _within(starts, lengths, moves, over, stages_of_part)
+
+
+def _within(
+    starts: Sequence[Split],
+    lengths: Callable[[Sequence[Split]], Sequence[Any]],
+    moves: Callable[[Split], list[Split]],
+    over: Over,
+    stages_of_part: Mapping[int, set[int]],
+) -> Split:
+    """A split that no move makes better; as long as it exceeds memory, layers leave full stages, or
+    go from one of their parts to another."""
+    own = _nearest(starts, lengths, over)
+    for left in range(2 * ROUNDS, 0, -1):
+        full = {stage for stage, size in enumerate(over(own[3])) if size}
+        following = [
+            moved
+            for moved, here, there in _one_moved(own[3])
+            if full & stages_of_part[here]
+            if not full & stages_of_part[there] or stages_of_part[here] == stages_of_part[there]
+        ]
+        following = following if full else moves(own[3])
+        better = _nearest(following, lengths, over) if following else own
+        # Of what exceeds memory each round has to take its share, else none will fit.
+        if better[:3] >= own[:3] or better[0] > own[0] * (1 - 1 / left):
+            break
+        own = better
+    return own[3]
+
+
+def _nearest(
+    splits: Sequence[Split], lengths: Callable[[Sequence[Split]], Sequence[Any]], over: Over
+) -> tuple[float, Any, tuple[int, int], Split]:
+    """The shortest of splits that fits, of those that are short; else the one that exceeds memory
+    least; with these bytes."""
+    best: tuple[float, Any, tuple[int, int], Split] | None = None
+    rows = zip(lengths(splits), map(_unevenness, splits), splits, strict=True)
+    for length, unevenness, split in sorted(rows)[: BATCH // 2]:
+        row = sum(over(split)), length, unevenness, split
+        if best is None or row < best:
+            best = row
+        if not best[0]:
+            break
+    assert best is not None
+    return best
+
+
+def _starts(step: StepLength, balanced: Split) -> list[Split]:
     known = balanced, *evenly(step.layers, step.parts)
     starts = list(dict.fromkeys((*known, *_light_ends(step.layers, step.parts))))
-    starts = starts[: max(len(known), _batch(step))]
-    lengths = step(starts)
-    rows = zip(lengths, map(_unevenness, starts), starts, strict=True)
-    best, least = _descended(step, min(rows))
-    return best, least, lengths[0]
+    return starts[: max(len(known), _batch(step))]
 
 
 def _batch(step: StepLength) -> int:
     return max(BATCH // 4, min(BATCH, LOOKED_AT // step.turns))
 
 
-def _descended(step: StepLength, own: tuple[int, tuple[int, int], Split]) -> tuple[Split, int]:
+def _descended(
+    step: StepLength, own: tuple[int, tuple[int, int], Split], policies: Sequence[int]
+) -> tuple[Split, int]:
     """A split that no move of one layer makes better, and its nanoseconds."""
     for _ in range(ROUNDS):
-        moves = _moves(step, own[2])
-        rows = zip(step(moves), map(_unevenness, moves), moves, strict=True) if moves else ()
+        moves = _moves(step, own[2], policies)
+        lengths = step(moves, policies) if moves else ()
+        rows = zip(lengths, map(_unevenness, moves), moves, strict=True)
         better = min(rows, default=own)
         if better[:2] >= own[:2]:
             break
@@ -79,10 +183,10 @@ def _descended(step: StepLength, own: tuple[int, tuple[int, int], Split]) -> tup
     return own[2], own[0]
 
 
-def _moves(step: StepLength, split: Split) -> list[Split]:
+def _moves(step: StepLength, split: Split, policies: Sequence[int]) -> list[Split]:
     """Splits after a move of one layer, those first that shorten the longest path most; and where
     these are few, after two moves."""
-    most, weights = _batch(step), step.layer_weights(split)
+    most, weights = _batch(step), step.layer_weights(split, policies)
     single = [(weights[there] - weights[here], moved) for moved, here, there in _one_moved(split)]
     if len(single) > most:
         return [moved for gain, moved in sorted(single)[:most] if gain < 0]

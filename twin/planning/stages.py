@@ -86,6 +86,21 @@ def balance(
     >>> balance([(1.0,)] * 14, (0.0,), (0.0,), stages=4, chunks_per_stage=1, mirrored=True)
     (3, 3, 4, 4)
     """
+    return job_of(
+        layer_seconds, embedding_seconds, head_seconds, stages, chunks_per_stage, mirrored=mirrored
+    ).balanced()
+
+
+def job_of(
+    layer_seconds: Sequence[Busy],
+    embedding_seconds: Busy,
+    head_seconds: Busy,
+    stages: int,
+    chunks_per_stage: int,
+    *,
+    mirrored: bool = False,
+) -> Job:
+    """What `balance` is asked, in nanoseconds."""
     chunks = stages * chunks_per_stage
     stage_of = [min(c, chunks - 1 - c) if mirrored else c % stages for c in range(chunks)]
     embedding, head, *layers = map(_whole, (embedding_seconds, head_seconds, *layer_seconds))
@@ -93,14 +108,7 @@ def balance(
     fixed = [(0,) * len(embedding)] * chunks
     fixed[0] = embedding
     fixed[-1] = _added(fixed[-1], head)
-    job = _Job(tuple(times), tuple(fixed), tuple(stage_of), chunks_per_stage > 1)
-    leading = _leading(times)
-    if leading > MOST_LEADING:
-        found = _descend(job)
-    else:
-        placements = _placements(leading, min(leading + 1, chunks))
-        found = min((_fill(job, placed) for placed in placements), key=job.worth)
-    return next((even for even in evenly(len(times), chunks) if job.as_good(even, found)), found)
+    return Job(tuple(times), tuple(fixed), tuple(stage_of), chunks_per_stage > 1)
 
 
 def split(layers_per_chunk: Sequence[int]) -> tuple[range, ...]:
@@ -173,7 +181,7 @@ def _raised(counts: Sequence[int], amount: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """Times of each layer, times that each chunk has anyway, and the stage of each chunk."""
 
     times: tuple[_Whole, ...]
@@ -186,6 +194,17 @@ class _Job:
     def stages(self) -> int:
         """How many there are."""
         return max(self.stage_of) + 1
+
+    def balanced(self) -> tuple[int, ...]:
+        """The best counts, or even ones that are as good."""
+        chunks, leading = len(self.fixed), _leading(self.times)
+        if leading > MOST_LEADING:
+            found = _descend(self)
+        else:
+            placements = _placements(leading, min(leading + 1, chunks))
+            found = min((_fill(self, placed) for placed in placements), key=self.worth)
+        even = evenly(len(self.times), chunks)
+        return next((one for one in even if self.as_good(one, found)), found)
 
     def chunk_times(self, counts: Sequence[int]) -> list[_Whole]:
         """Times of each chunk."""
@@ -263,7 +282,7 @@ def _placements(layers: int, chunks: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def _fill(job: _Job, placed: Sequence[int]) -> tuple[int, ...]:
+def _fill(job: Job, placed: Sequence[int]) -> tuple[int, ...]:
     """The best counts whose leading layers are on the first chunks as `placed` says."""
     leading, layer = sum(placed), job.times[-1]
     chunks, stages = len(job.fixed), job.stages
@@ -323,7 +342,7 @@ def _level(bases: Sequence[_Whole], layer: _Whole, amount: int, room: Callable[[
     return levels[bisect_left(levels, amount, key=room)]
 
 
-def _descend(job: _Job) -> tuple[int, ...]:
+def _descend(job: Job) -> tuple[int, ...]:
     """Counts that no pass of one layer from one chunk to another makes better."""
 
     def worth(counts: Sequence[int]) -> tuple[list[int], list[int], tuple[int, int]]:

@@ -42,6 +42,8 @@ MOST_TURNS: Final = 4096
 AHEAD: Final[dict[int, int]] = {HOST: 1, SHARDS: 1, TO_HOST: 2, FROM_HOST: 2}
 """Parts that work ahead of kernels, and by how many turns. The host is at most one pass ahead of
 the device; copies have the time until the next turn of their kind."""
+Policies: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
+"""Places of memory policies, by part, for all splits or for each; one for all parts is enough."""
 Shape: TypeAlias = tuple[int, int, int]
 """Stages, chunks per stage, micro-batches."""
 
@@ -80,28 +82,38 @@ class StepCosts:
 class StepLength:
     """The light model of a layout's step."""
 
-    def __init__(self, costs: StepCosts, schedule: Schedule, shape: Shape) -> None:
-        """Of a layout that is possible."""
+    def __init__(self, by_policy: Sequence[StepCosts], schedule: Schedule, shape: Shape) -> None:
+        """Of a layout that is possible; `by_policy`: its costs under each memory policy that parts
+        may have. Policies are told by their place in it."""
+        costs = by_policy[0]
         self.stages, _, self.microbatches = shape
         self.staggered, self.buckets = schedule.staggered, costs.buckets
         self.message, self.each_pass = round(costs.message * 1e9), round(costs.each_pass * 1e9)
         self.layers, self.behind = len(costs.layers), len(costs.behind)
         every = (costs.before, *costs.layers, *costs.behind)
-        self.passes = _whole([one.passes for one in every])
-        self.total = _summed(self.passes)
-        self.beside_gathers = {kind: _summed(_with_gathers(self.passes, kind)) for kind in PASSES}
-        """By pass, of every layer but the last of it."""
+        stacks = [(one.before, *one.layers, *one.behind) for one in by_policy]
+        times = [_whole([layer.passes for layer in stack]) for stack in stacks]
+        self.passes = np.stack(times)
+        """By policy, layer, pass and part of a rank."""
+        self.total = np.stack([_summed(own) for own in times])
+        self.beside_gathers = {
+            kind: np.stack([_summed(_with_gathers(own, kind)) for own in times]) for kind in PASSES
+        }
+        """By pass and policy, of every layer but the last of it."""
         self.ends = _summed(_whole([(one.opens, one.reduces, one.closes) for one in every]))
         self.lengths = _lengths(schedule, shape)
         self.steps = [turn_levels(schedule, *shape[:2], count) for count in self.lengths]
         chunk_map = self.steps[0].chunk_map
         self.part_of, self.stage_of = np.array(chunk_map.part_of), np.array(chunk_map.stage_of)
         self.parts = chunk_map.parts
+        self.stages_of_part: dict[int, set[int]] = {}
+        for part, stage in zip(chunk_map.part_of, chunk_map.stage_of, strict=True):
+            self.stages_of_part.setdefault(part, set()).add(stage)
         self.turns = sum(len(step.kind) for step in self.steps)
 
-    def __call__(self, splits: Sequence[Sequence[int]]) -> list[int]:
-        """Nanoseconds of a step with each split."""
-        passes, ends = self._of_parts(np.array(splits, np.int64))
+    def __call__(self, splits: Sequence[Sequence[int]], policies: Policies = (0,)) -> list[int]:
+        """Nanoseconds of a step with each split, whose parts have these policies."""
+        passes, ends = self._of_parts(np.array(splits, np.int64), policies)
         lengths = [self._length(step, passes, ends) for step in self.steps]
         if len(lengths) == 1:
             return lengths[0].tolist()
@@ -110,39 +122,43 @@ class StepLength:
         more = (lengths[1] - lengths[0]) * (self.microbatches - long) // (long - short)
         return (lengths[1] + more).tolist()
 
-    def layer_weights(self, split: Sequence[int]) -> list[int]:
+    def layer_weights(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> list[int]:
         """By about how many nanoseconds one layer more on each part lengthens the longest path."""
         step = self.steps[-1]
-        passes, ends = self._of_parts(np.array([split], np.int64))
+        passes, ends = self._of_parts(np.array([split], np.int64), policies)
         done = self._done(step, passes)[:, 0]
         closed = done[step.last] + ends[0, self.part_of, 1:].sum(1)
         end = int(closed.argmax())
         counts = step.path(done, int(step.last[end]), self.message).tolist()
-        layer = self.passes[self.layers]
-        busy = np.maximum(layer[:, WAITED] + layer[:, PAIRED], layer[:, list(AHEAD)].max(1))
+        layer = self.passes[:, self.layers]
+        busy = np.maximum(layer[..., WAITED] + layer[..., PAIRED], layer[..., list(AHEAD)].max(-1))
+        kinds = np.broadcast_to(np.array(policies), self.parts)
         weights = np.zeros(self.parts, np.int64)
         for turn, count in zip(step.kinds, counts, strict=True):
             for kind, chunk in turn:
-                weights[self.part_of[chunk]] += count * busy[PASSES.index(kind)]
+                part = self.part_of[chunk]
+                weights[part] += count * busy[kinds[part], PASSES.index(kind)]
         on_stage = self.part_of[self.stage_of == self.stage_of[end]]
         weights[on_stage] += np.diff(self.ends, axis=0)[self.layers, 1:].sum()
         return weights.tolist()
 
-    def _of_parts(self, splits: Numbers) -> tuple[Numbers, Numbers]:
+    def _of_parts(self, splits: Numbers, policies: Policies) -> tuple[Numbers, Numbers]:
         """Of every split and part of the model: nanoseconds by pass and part of a rank, and those
         of its ends."""
         edges = 1 + np.cumsum(np.pad(splits, ((0, 0), (1, 0))), axis=1)
-        edges[:, 0], edges[:, -1] = 0, len(self.passes)
+        edges[:, 0], edges[:, -1] = 0, self.passes.shape[1]
         first, end = edges[:, :-1], edges[:, 1:]
-        times = self.total[end] - self.total[first]
+        of = np.broadcast_to(np.array(policies, np.int64), splits.shape)
+        times = self.total[of, end] - self.total[of, first]
         filled = end > first
         last = np.maximum(end - 1, 0)
         first = np.minimum(first, last)
         for number, kind in enumerate(PASSES):
             clock = self.beside_gathers[kind]
             begin, finish = (first, last) if kind == "F" else (last, first)
-            waited = clock[last] - clock[first]
-            waited += self.passes[begin, number, GATHERED] + self.passes[finish, number, WAITED]
+            waited = clock[of, last] - clock[of, first]
+            waited += self.passes[of, begin, number, GATHERED]
+            waited += self.passes[of, finish, number, WAITED]
             times[..., number, WAITED] = waited * filled
         times[..., HOST] += self.each_pass
         return times, self.ends[end] - self.ends[edges[:, :-1]]
@@ -151,9 +167,9 @@ class StepLength:
         done = self._done(step, passes)
         return self._closed(done[step.last], self._beside_passes(passes, ends))
 
-    def waits_for_kernels(self, split: Sequence[int]) -> bool:
+    def waits_for_kernels(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> bool:
         """Whether the longest turn of a split lasts as long as its kernels and exchanges."""
-        passes, _ = self._of_parts(np.array([split], np.int64))
+        passes, _ = self._of_parts(np.array([split], np.int64), policies)
         durations, lanes = self._turns(self.steps[0], passes)
         return all(own.max() <= durations.max() for own, _ in lanes)
 

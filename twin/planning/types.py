@@ -9,7 +9,7 @@ from math import inf
 from twin.arch.ops import Layer, Weights
 from twin.network.placement import Placement
 from twin.scenario import Scenario
-from twin.spec.memory import MemorySpec
+from twin.spec.memory import MemorySpec, StagePolicySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,28 @@ class Plan:
     def policies(self) -> tuple[MemorySpec, ...]:
         """Each memory policy that some layer has."""
         return tuple(dict.fromkeys(one.policy for chunk in self.chunks for one in chunk.layers))
+
+    @property
+    def by_stage(self) -> tuple[StagePolicySpec, ...] | None:
+        """The policies of stages, as `memory.by_stage` writes them, or of chunks where those of a
+        stage differ; None where all are the same."""
+        if len(self.policies) < 2:
+            return None
+        named = ("recompute", "fp8_store")
+        own = [
+            StagePolicySpec(
+                **{name: getattr(policy, name) for name in named},
+                offload=policy.activations_on_host,
+            )
+            for chunk in self.chunks
+            for policy in [chunk.layers[0].policy if chunk.layers else self.scenario.memory]
+        ]
+        of_stage: dict[int, list[StagePolicySpec]] = {}
+        for chunk, policy in zip(self.chunks, own, strict=True):
+            of_stage.setdefault(chunk.stage, []).extend([policy] * bool(chunk.layers))
+        if any(len(set(held)) > 1 for held in of_stage.values()):
+            return tuple(own)
+        return tuple(held[0] if held else own[0] for _, held in sorted(of_stage.items()))
 
     @property
     def uses_host(self) -> bool:

@@ -70,6 +70,9 @@ class MemoryReport:
     """Parameters and gradients of the whole model, each once."""
     device: DeviceMemory | None = None
     """The fullest GPU as PyTorch and the driver count it; None in answers stored before."""
+    by_stage: tuple[Mapping[str, Any], ...] | None = None
+    """Memory policies of stages, or of chunks, as `memory.by_stage` takes them; None: all are the
+    same."""
     interval: tuple[float, float] | None = None
     """80 % interval of the peak's bytes; None where no published run is like the plan's."""
 
@@ -106,6 +109,7 @@ class MemoryReport:
             "reserve": dict(self.reserve),
             "budget": self.budget,
             "device": asdict(self.device) if self.device else None,
+            **({"by_stage": list(self.by_stage)} if self.by_stage else {}),
             "host": {
                 "peak_bytes_per_node": self.host_per_node,
                 "capacity": self.host_capacity,

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
 
@@ -64,7 +64,10 @@ def report(plan: Plan, trace: Trace, run: RunInfo = UNTIMED) -> Report:
         step_ns=trace.step_ns,
         breakdown_ns=breakdown_ns,
         roles=tuple(_role(*pair) for pair in zip(trace.roles, trace.breakdown_ns, strict=True)),
-        memory=memory_report(plan.memory, device_memory(plan), spans["peak_device_bytes"]),
+        memory=replace(
+            memory_report(plan.memory, device_memory(plan), spans["peak_device_bytes"]),
+            by_stage=written_policies(plan),
+        ),
         links={
             name: LinkUse(size, trace.link_busy[name]) for name, size in trace.link_bytes.items()
         },
@@ -117,6 +120,12 @@ def memory_report(
         device=device,
         interval=interval,
     )
+
+
+def written_policies(plan: Plan) -> tuple[Mapping[str, Any], ...] | None:
+    """The policies of stages as `memory.by_stage` takes them."""
+    found = plan.by_stage
+    return None if found is None else tuple(one.model_dump(mode="json") for one in found)
 
 
 def speed_of_light_seconds(plan: Plan) -> float:

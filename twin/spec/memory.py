@@ -68,9 +68,10 @@ class MemorySpec(Spec):
     """where offloaded states are updated: device streams them through the GPU and back; host sends
     gradients down and new weights up"""
 
-    by_stage: tuple[StagePolicySpec, ...] | None = None
+    by_stage: Literal["auto"] | tuple[StagePolicySpec, ...] | None = None
     """policies of activations that differ: one per pipeline stage, or one per chunk in the order of
-    `parallel.layers`; null: all stages do the same"""
+    `parallel.layers`; auto: each stage does no more of the above than its own memory asks for;
+    null: all stages do the same"""
     fully_shard: Flag = False
     """zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 and the
     optimizer's own, with no bf16 copy beside them; what is gathered arrives in one tensor and is
@@ -82,25 +83,30 @@ class MemorySpec(Spec):
         return tuple(name for name in _ACTIVATIONS if name in self.offload)
 
     @property
+    def written(self) -> tuple[StagePolicySpec, ...] | None:
+        """The policies of stages, where somebody wrote them."""
+        return None if self.by_stage == "auto" else self.by_stage
+
+    @property
     def as_everywhere(self) -> MemorySpec:
         """The policy of stages that do nothing differently."""
         return self.model_copy(update={"by_stage": None})
 
     def obstacles(self, stages: int, chunks: int) -> list[Problem]:
         """What is wrong with `by_stage` for a pipeline of so many stages and chunks."""
-        if self.by_stage is None or len(self.by_stage) in (stages, chunks):
+        if self.written is None or len(self.written) in (stages, chunks):
             return []
-        message = f"by_stage has {len(self.by_stage)} entries for {stages} stages, {chunks} chunks"
+        message = f"by_stage has {len(self.written)} entries for {stages} stages, {chunks} chunks"
         hint = f"write one policy per stage ({stages}) or per chunk ({chunks})"
         return [Problem("TW379", "memory.by_stage", message, hint)]
 
     def of_chunks(self, stage_of: Sequence[int]) -> tuple[MemorySpec, ...]:
         """The policy of every chunk, from the stage of each; the same policy is one object."""
         plain = self.as_everywhere
-        if self.by_stage is None:
+        if self.written is None:
             return (plain,) * len(stage_of)
-        per_chunk = len(self.by_stage) == len(stage_of)
-        own = [plain.as_stage(one) for one in self.by_stage]
+        per_chunk = len(self.written) == len(stage_of)
+        own = [plain.as_stage(one) for one in self.written]
         return tuple(own[chunk if per_chunk else stage] for chunk, stage in enumerate(stage_of))
 
     def as_stage(self, stage: StagePolicySpec) -> MemorySpec:

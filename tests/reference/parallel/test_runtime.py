@@ -149,7 +149,11 @@ def test_loss_and_gradients_are_those_of_one_process(ranks: int, layout: dict[st
     "policy",
     [
         pytest.param({"recompute": ["full"]}, marks=pytest.mark.slow),
-        {"recompute": ["norms", "swiglu", "mla_up"], "offload": ["activations"]},
+        {
+            "recompute": ["norms", "swiglu", "mla_up"],
+            "offload": ["activations"],
+            "by_stage": [{}, {"recompute": ["full"], "offload": []}],
+        },
     ],
     ids=str,
 )

@@ -18,7 +18,7 @@ from twin.engine.cost_model import CostModel
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
 from twin.network.placement import Placement
-from twin.planning.compile import shape_of
+from twin.planning.chunks import shape_of
 from twin.planning.footprint import kept_by_op
 from twin.planning.memory import PARAMETER_BYTES, boundary_bytes
 from twin.planning.types import Chunk, Plan

@@ -99,7 +99,9 @@ def configuration(plan: Plan, output: Path, steps: int, pace: Path | None) -> di
         "balance": {"forced": train.routing.kind == "balanced"},
         "parallel": {name: written[name] for name in _SAME}
         | {"schedule": written["schedule"], "layers": list(plan.layers_per_part)},
-        "memory": scenario.memory.model_dump(mode="json"),
+        "memory": scenario.memory.model_copy(update={"by_stage": plan.by_stage}).model_dump(
+            mode="json"
+        ),
     }
 
 

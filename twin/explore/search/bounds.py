@@ -59,7 +59,7 @@ from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
 from twin.hardware.host_costs import HostCosts
-from twin.planning.compile import layers_of
+from twin.planning.chunks import layers_of
 from twin.planning.footprint import kept_bytes
 from twin.planning.layer_times import Scale
 from twin.planning.memory import states

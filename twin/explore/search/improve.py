@@ -49,6 +49,7 @@ COSTS: Final[Mapping[str, str]] = {
     "recomputation": "a flag",
     "FP8 storage": "a flag; precision",
     "offload": "a flag",
+    "memory by stage": "flags of its own for each stage",
     "expert degree": "new checkpoints",
     "dispatcher": "a library",
     "overlap": "a flag",
@@ -354,8 +355,9 @@ def _edits(scenario: Scenario) -> Iterator[Edit]:
 def _orders(scenario: Scenario, around: Space) -> Iterator[Edit]:
     """Chunks, schedules and micro-batches."""
     parallel = scenario.parallel
-    # A split of layers was written for another number of chunks.
-    anew = {} if parallel.layers is None else {"parallel.layers": None}
+    # A split of layers, and policies by stage, were written for another number of chunks.
+    anew: dict[str, Any] = {} if parallel.layers is None else {"parallel.layers": None}
+    anew |= {} if scenario.memory.written is None else {"memory.by_stage": "auto"}
     for chunks in CHUNKS:
         yield Edit(("chunks per stage",), {"parallel.virtual": chunks, **anew})
     for schedule in (*_settings(scenario), *around.schedule):
@@ -378,6 +380,21 @@ def _policies(scenario: Scenario, around: Space) -> Iterator[Edit]:
         others += [getattr(policy, key) for policy in around.memory]
         for value in dict.fromkeys(((), *others)):
             yield Edit((name,), {f"memory.{key}": list(value)})
+    if scenario.parallel.pipeline > 1:
+        yield from _by_stage(scenario, around)
+
+
+def _by_stage(scenario: Scenario, around: Space) -> Iterator[Edit]:
+    """Each stage does as much as its memory asks for: of what all do now, or of all that is
+    known."""
+    for every in ((scenario.memory,), (scenario.memory, *around.memory)):
+        allowed = {
+            f"memory.{key}": list(
+                dict.fromkeys(name for one in every for name in getattr(one, key))
+            )
+            for key in ("recompute", "offload")
+        }
+        yield Edit(("memory by stage",), {"memory.by_stage": "auto", **allowed})
 
 
 def _overlaps(scenario: Scenario) -> Iterator[Edit]:
