@@ -157,7 +157,7 @@ def _uses(plan: Plan, program: Program, own: Seats, shared: float | None) -> lis
     ported = replace(rates(scenario.cluster, scenario.calibration), leaf=shared)
     messages = program.message.link if plan.mesh.pipeline > 1 else None
     each = [ported.of(own.left(role)) for role in range(len(own.first))]
-    narrow = bool(scenario.memory.offload) or any(one.pcie < one.nic for one in each)
+    narrow = plan.uses_host or any(one.pcie < one.nic for one in each)
     return [Use(one, narrow, messages) for one in each]
 
 
