@@ -21,8 +21,7 @@ pytestmark = pytest.mark.benchmark
 def test_a_core_judges_3000_layouts_per_second():
     judge = Judge(space(twin.load("kimi-k2-256xh800"), (32, 64, 128, 256)))
     begin = time.process_time()
-    for _ in judge.all():
-        pass
+    judge.all()
     seconds = time.process_time() - begin
     found = judge.found
     print(
@@ -34,22 +33,22 @@ def test_a_core_judges_3000_layouts_per_second():
 
 
 @pytest.mark.parametrize("goal", [Goal(days=60.0), Goal()], ids=["60 days", "fastest"])
-def test_kimi_k2_on_256_to_4096_gpus_takes_less_than_two_minutes(goal):
+def test_kimi_k2_on_256_to_4096_gpus_takes_at_most_a_minute(goal):
     scenario = twin.load("kimi-k2-256xh800")
     whole = space(scenario, nodes_of(scenario, "256:4096"))
     begin = time.perf_counter()
     found = recommend(SearchRequest(whole, goal, PoolChoice(jobs=2)))
     seconds = time.perf_counter() - begin
     print(
-        f"\n{found.examined:,} layouts examined in {seconds:.0f} s, {found.evaluated} played by "
-        f"the fast path, {found.confirmed} by events"
+        f"\n{found.examined:,} layouts examined in {seconds:.0f} s, {found.evaluated} planned, "
+        f"{found.simulated} simulated"
     )
     for size in found.sizes:
         leader = size.leader
         best = f"{leader.layout.words}, {leader.step_ns / 1e9:.1f} s" if leader else "-"
         print(
-            f"{size.nodes * 8:>5} GPUs: {best}; {size.played} played, {size.left} left, "
+            f"{size.nodes * 8:>5} GPUs: {best}; {len(size.fitting)} simulated, {size.left} left, "
             f"at most {100 * size.doubt:.1f} % faster"
         )
     assert found.examined >= 20_000
-    assert seconds < 120
+    assert seconds < 60

@@ -51,7 +51,7 @@ def _sizes(found: Recommendation) -> Table:
             table.add_row("", gpus, _why_none(size), *[""] * (len(_FIGURES) + 1), "", dim=True)
             continue
         mark = "*" if id(leader) in frontier else ""
-        table.add_row(mark, gpus, leader.layout.words, *_figures(leader.best), _doubt(size))
+        table.add_row(mark, gpus, leader.layout.words, *_figures(leader.answer), _doubt(size))
     table.caption = _FRONTIER
     return table
 
@@ -73,11 +73,9 @@ def _figures(outcome: PointOutcome) -> list[str]:
 
 def _doubt(size: Size) -> str:
     """What is not known of a size."""
-    leader = size.leader
-    known = "simulated" if leader is not None and leader.events else "estimate"
     if size.doubt < 0.005:
-        return known
-    return f"{known}; {size.left:,} not examined, at most {100 * size.doubt:.0f} % faster"
+        return ""
+    return f"{size.left:,} not simulated, at most {100 * size.doubt:.0f} % faster"
 
 
 def _reasons(found: Recommendation) -> Table:
@@ -86,7 +84,7 @@ def _reasons(found: Recommendation) -> Table:
         code = f" ({reason})" if reason.startswith("TW") else ""
         table.add_row(f"{number:,}", f"{words(reason)}{code}")
     left = sum(size.left for size in found.sizes)
-    table.add_row(f"{left:,}", "not estimated: bound no better than the best, or out of time")
+    table.add_row(f"{left:,}", "not simulated: bound no better than the best, or out of time")
     return table
 
 
@@ -212,13 +210,9 @@ def _rest(found: BreakEven) -> list[str]:
 def _how(found: BreakEven) -> list[str]:
     """What was evaluated, of whom, and with which fidelity."""
     contest, near = found.contest, found.contest.near
-    own = sum(one.own_ratio for one in near)
-    ratios = [one.ratio for one in near]
-    by = f"the fast path times events / fast, {min(ratios):.3f} to {max(ratios):.3f}"
-    whose = "their own" if own == len(near) else f"{own} their own, {len(near) - own} a leader's"
     asked = (
         f"Asked of {len(near)} layouts (at most {MOST}, within {100 * REACH:.0f} % of goal and "
-        f"pick, and safe ones beyond): {found.points:,} answers by {by} ({whose})."
+        f"pick, and safe ones beyond): {found.points:,} answers by events."
     )
     exact = (
         "Price, memory and losses are worked out exactly, of all "

@@ -36,6 +36,11 @@ def step_costs(
 
 
 def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh) -> LayerCost:
+    return LayerCost(scale.passes(layer), *layer_ends(layer, scale, mesh))
+
+
+def layer_ends(layer: Layer, scale: Scale, mesh: Mesh) -> tuple[float, float, float]:
+    """Seconds by which a layer opens, reduces and closes a step (`LayerCost`)."""
     scenario, parallel = scale.scenario, scale.scenario.parallel
     reduces = gathers = 0.0
     if parallel.zero < 2:
@@ -47,7 +52,7 @@ def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh) -> LayerCost:
     issued = scale.host.step([layer]) - scale.host.step([])
     updates = max(_updates(layer, scale, mesh), issued)
     opens = gathers if parallel.overlap_param_gather else 0.0
-    return LayerCost(scale.passes(layer), opens, reduces, updates + gathers - opens)
+    return opens, reduces, updates + gathers - opens
 
 
 def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:

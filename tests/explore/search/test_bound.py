@@ -5,107 +5,111 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from twin.arch.ops import Layer, Weights
 from twin.engine import lower, simulate
 from twin.errors import ScenarioError
-from twin.explore.search.bounds import TimeBound
-from twin.explore.search.judge import Judge
+from twin.explore.search.bounds import (
+    Held,
+    LayerTimes,
+    Least,
+    Waiting,
+    has_room,
+    step_bound,
+)
+from twin.explore.search.judge import Candidate, Judge, JudgedSpace
 from twin.explore.search.space import space
 from twin.planning import plan
-from twin.planning.feasibility import microbatches
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
-from twin.schedules.base import looped
+from twin.schedules.base import Pass
 
 
 @pytest.fixture(scope="module")
-def judged(small: Scenario) -> Callable[[int], Judge]:
-    """The judge of all layouts on so many nodes."""
+def judged(small: Scenario) -> Callable[[int], JudgedSpace]:
+    """All layouts on so many nodes, judged."""
 
     @cache
-    def judged(nodes: int) -> Judge:
-        judge = Judge(space(small, (nodes,)))
-        for _ in judge.all():
-            pass
-        return judge
+    def judged(nodes: int) -> JudgedSpace:
+        return Judge(space(small, (nodes,))).all()
 
     return judged
 
 
-def sample(judge: Judge, count: int, seed: int):
-    found = judge.found.candidates
+def sample(judged: JudgedSpace, count: int, seed: int) -> list[Candidate]:
+    found = judged.candidates
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
-@pytest.mark.parametrize(
-    "nodes", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("nodes", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_no_step_is_shorter_than_its_bound(small, judged, nodes):
-    judge = judged(nodes)
-    for candidate in sample(judge, 40, nodes):
-        scenario = candidate.layout.applied(small)
-        step = simulate(lower(plan(scenario)), fidelity="fast").step_ns
-        tight = judge.refined(candidate)
-        assert candidate.least_ns <= tight.least_ns <= step, candidate.layout.words
-
-
-@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_no_plan_holds_less_than_its_bound(small, judged, nodes):
-    for candidate in sample(judged(nodes), 60, nodes):
-        held = plan(candidate.layout.applied(small)).memory.peak.peak_bytes
-        assert candidate.least_bytes <= held * (1 + 1e-9), candidate.layout.words
-
-
-def test_events_are_no_shorter_than_the_bound_either(small, judged):
-    judge = judged(2)
-    for candidate in sample(judge, 8, 7):
+    for candidate in sample(judged(nodes), 40, nodes):
         step = simulate(lower(plan(candidate.layout.applied(small)))).step_ns
-        assert judge.refined(candidate).least_ns <= step, candidate.layout.words
+        assert candidate.least_ns <= step, candidate.layout.words
+
+
+def test_no_split_is_faster_than_the_bound(small, judged):
+    """Whatever layers chunks hold, none at all included."""
+    drawn = random.Random(3)
+    for candidate in sample(judged(2), 24, 5):
+        scenario = candidate.layout.applied(small)
+        parts = candidate.layout.schedule.chunk_map(
+            candidate.layout.pipeline, candidate.layout.virtual
+        ).parts
+        cuts = sorted(drawn.choices(range(small.model.layers + 1), k=parts - 1))
+        layers = tuple(b - a for a, b in pairwise((0, *cuts, small.model.layers)))
+        parallel = scenario.parallel.model_copy(update={"layers": layers})
+        split = scenario.model_copy(update={"parallel": parallel})
+        assert candidate.least_ns <= simulate(lower(plan(split))).step_ns, (candidate, layers)
+
+
+def test_what_a_step_seems_to_take_is_near_to_what_it_takes(small, judged):
+    """The order of answers; nothing is left out by it."""
+    ratios = [
+        simulate(lower(plan(one.layout.applied(small)))).step_ns / one.guess_ns
+        for one in sample(judged(2), 20, 11)
+    ]
+    assert 0.8 < np.median(ratios) < 1.6
+
+
+def equal_stages(layers: int) -> tuple[LayerTimes, ...]:
+    layer = Layer("dense", (), Weights(), 0.0)
+    seconds: dict[Pass, float] = {"F": 3.0, "B": 5.0, "I": 3.0, "W": 2.0}
+    passes: dict[Pass, Least] = {kind: Least(time, time, {}) for kind, time in seconds.items()}
+    return (LayerTimes(layer, layers, passes, {}, 1.0),)
 
 
 def test_the_bound_of_equal_stages_is_the_formula_of_1f1b():
-    stages, forward, backward, runs = 4, 3.0, 5.0, 8
-    each = np.arange(stages).astype(np.float64)
-    bound = TimeBound(
-        parts=(),
-        chunk_map=looped(stages, 1),
-        arrival=each * forward,
-        whole=np.full(stages, forward + backward),
-        due=np.full(stages, forward + backward),
-        tail=each * backward,
-        holds=np.zeros((stages, 1)),
-        kept=np.zeros(stages),
-    )
+    stages, runs = 4, 8
+    bound = step_bound(equal_stages(8), SCHEDULES["1f1b"](kind="1f1b"), (stages, 1), ("B",))
     # (m + p - 1)(F + B): Narayanan et al. 2021, section 2.2.1.
-    assert bound.nanoseconds(runs) == (runs + stages - 1) * (forward + backward)
+    assert bound.nanoseconds(runs) == (runs + stages - 1) * 2 * (3.0 + 5.0)
 
 
-def test_the_bound_is_close_where_nothing_is_shared(small, judged):
-    """Unpaired passes on one node: what is left out is messages, reductions and the update."""
-    layout = next(
-        one.layout
-        for one in judged(1).found.candidates
-        if one.layout.schedule == SCHEDULES["1f1b"].model_validate({"kind": "1f1b"})
-        and one.layout.pipeline == 2
-        and one.layout.tensor == 1
-    )
-    scenario = layout.applied(small)
-    bound = judged(1).bound(layout, scenario)
-    step = simulate(lower(plan(scenario)), fidelity="fast").step_ns
-    assert bound.nanoseconds(microbatches(scenario)) > 0.7 * step
+def test_layers_that_do_not_divide_make_a_full_stage():
+    """Nine layers on four stages: one holds three, or more stages begin late."""
+    bound = step_bound(equal_stages(9), SCHEDULES["1f1b"](kind="1f1b"), (4, 1), ("B",))
+    assert bound.nanoseconds(1000) == 3000 * 8.0
+
+
+def test_stages_have_room_for_whole_layers():
+    layers, waits = equal_stages(9), (Waiting(2, 4.0, 4.0), Waiting(2, 1.0, 1.0))
+    held = (Held(9, 10.0),)
+    # 14 bytes a layer on two stages, 11 on the others.
+    assert has_room(layers, held, waits, 33.0)  # 2 x 2 + 2 x 3
+    assert not has_room(layers, held, waits, 32.0)  # 2 x 2 + 2 x 2
 
 
 @pytest.mark.slow
 def test_layouts_that_are_refused_cannot_run_or_do_not_fit(small):
     """Of a random sample of all: what is no candidate has a problem, or is too large."""
     found = space(small, (1, 2))
-    judge = Judge(found)
-    for _ in judge.all():
-        pass
-    kept = {candidate.layout for candidate in judge.found.candidates}
+    judged = Judge(found).all()
+    kept = {candidate.layout for candidate in judged.candidates}
     every = [
         found.layout(grid, turn, zero, memory)
         for grid in found.grids()
@@ -113,8 +117,8 @@ def test_layouts_that_are_refused_cannot_run_or_do_not_fit(small):
         for zero in found.zeros(grid.pipeline)
         for memory in found.memory
     ]
-    assert len(every) == found.size == judge.found.examined
-    assert len(kept) + judge.found.pruned.total() == len(every)
+    assert len(every) == found.size == judged.examined
+    assert len(kept) + judged.pruned.total() == len(every)
     for layout in random.Random(1).sample(every, 150):
         try:
             fits = plan(layout.applied(small)).memory.fits

@@ -53,14 +53,14 @@ def fastest(small):
 def asked_again(found, goal):
     """The contest of the same answers for another goal, as the search would pick among them."""
     leaders = [size.leader for size in found.sizes if size.leader]
-    meeting = [one for one in leaders if goal.met(one.best.kpis)]
-    pick = min(meeting, key=lambda one: goal.worth(one.best.kpis), default=None)
+    meeting = [one for one in leaders if goal.met(one.answer.kpis)]
+    pick = min(meeting, key=lambda one: goal.worth(one.answer.kpis), default=None)
     return contest(replace(found, asked=replace(found.asked, goal=goal), pick=pick))
 
 
 def leader(found, nodes):
     """Key figures of the fastest on so many nodes."""
-    return next(size.leader for size in found.sizes if size.nodes == nodes).best.kpis
+    return next(size.leader for size in found.sizes if size.nodes == nodes).answer.kpis
 
 
 def lever(contest, name):
@@ -151,14 +151,14 @@ def test_without_a_section_losses_are_those_of_the_catalog_and_unknown_now(faste
 
 
 def chosen_at(contest, contenders, overrides):
-    """Who wins by answers of the fast path that nobody kept."""
+    """Who wins by answers that nobody kept."""
     base = document(contest.scenario)
     worth = {}
     for place, one in enumerate(contenders):
-        answer = StepAnswers().of(replaced(base, {**one.overrides, **overrides}))
+        answer = StepAnswers("events").of(replaced(base, {**one.overrides, **overrides}))
         if answer.headroom < 0:
             continue
-        days = one.ratio * answer.days
+        days = answer.days
         cost = days * 24 * one.gpus * contest.scenario.cost.gpu_hour
         kpis = {"days": days, "cost_usd": cost, "gpu_hours": 24 * days * one.gpus}
         if contest.goal.met(kpis):
@@ -195,22 +195,13 @@ def test_a_slower_nic_makes_a_deadline_fail_at_one_value_only(fastest):
 
 def test_at_what_it_is_now_every_lever_gives_the_answer_that_is_known(fastest):
     found = contest(fastest)
-    assert found.pick.own_ratio
     for one in levers(found):
         if isinstance(one, Lever) and one.overrides and one.now:
             base = document(found.scenario)
-            answer = StepAnswers().of(
+            answer = StepAnswers("events").of(
                 replaced(base, {**found.pick.overrides, **one.overrides(one.now)})
             )
-            assert found.pick.ratio * answer.days == pytest.approx(found.pick.now.kpis["days"])
-
-
-def test_who_has_no_events_takes_the_ratio_of_its_leader_and_never_less_than_one(fastest):
-    found = contest(fastest)
-    leaders = {one.nodes: one.ratio for one in found.contenders if one.own_ratio}
-    others = [one for one in found.contenders if not one.own_ratio]
-    assert others
-    assert all(one.ratio == max(1.0, leaders[one.nodes]) for one in others)
+            assert answer.days == pytest.approx(found.pick.now.kpis["days"])
 
 
 def test_every_flip_of_a_lever_that_is_not_monotone_is_found(small):
@@ -372,8 +363,8 @@ def test_sizes_of_a_fixed_layout_are_a_contest_too(small):
     assert [one.nodes for one in made.contenders] == [4, 2]
     assert made.pick.overrides == {"cluster.nodes": 4}
     for one in made.contenders:
-        answer = StepAnswers().of(replaced(document(small), one.overrides))
-        assert one.ratio * answer.days == pytest.approx(one.now.kpis["days"])
+        answer = StepAnswers("events").of(replaced(document(small), one.overrides))
+        assert answer.days == pytest.approx(one.now.kpis["days"])
 
 
 def test_the_verb_says_what_must_be_true(tmp_path, monkeypatch, capsys):

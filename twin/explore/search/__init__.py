@@ -1,1 +1,1 @@
-"""A search over layouts: bounds, the fast path, then events for the best."""
+"""A search over layouts: bounds of all, then events of those that promise most."""

@@ -1,34 +1,35 @@
-"""The least time and the least memory of a layout, before it is planned: admissible bounds for a
-search.
+"""The least time and the least memory of a layout, however its layers are split, before it is
+planned: bounds for a search.
 
-Of a stage, let A be the time before its first forward can begin (the least forwards of the parts
-before), R its micro-batches per chunk, T the least time of one micro-batch through all its chunks,
-forward and backward, D the same without weight gradients that are put off, and Z the backwards that
-still have to run before it when its own last one has ended. A step then takes at least
+Of a stage, let A be the time before its first forward can begin (forwards of the layers before it),
+R its micro-batches per chunk, T the least time of one micro-batch through all its layers, forward
+and backward, D the same without weight gradients that are put off, and Z the backwards that still
+have to run before it when its own last one has ended. A step then takes at least
 
     max over stages of max(A + R T, A + R D + Z)
 
 since a stage's kernels run one after the other, and so do a stream's transfers, which T is no less
-than. Where a schedule runs forwards in pairs with backwards, T counts for each part what is less,
-its pair or its passes one by one, since it does both. Messages between stages, copies to the host,
-what ends a step (reductions, update) and what shares links and SMs are left out: they add time.
+than. Nobody knows the split here, so two stages are looked at that every split has:
 
-With equal stages, free messages and no pairs this is (m + p - 1)(F + B) for 1F1B (Narayanan et al.
-2021, section 2.2.1), which 1F1B then takes.
+- the mean one: T and D are at least the model's over the stages. Stages begin one after the other,
+  each behind one layer more, so A and Z are at least those of half the other stages' layers;
+- a full one: some stage holds L / p layers, rounded up, and where many do, the last of them is
+  behind the others.
 
-The least memory of a stage: weights, gradients and optimizer states of its layers as ZeRO shards
-them (the ledger's own accounting, `twin.planning.memory.states`, one layer at a time), the
-runtime's reserve, and the activations that wait at the moment of the schedule's order at which most
-chunk forwards wait. Of activations that go to the host, one chunk's count, which are on their way.
-Working sets, buffers and logits are left out. So a layout that is refused here cannot fit; one that
-is not may still not fit: the plan's ledger decides.
+With equal stages of one chunk this is (m + p - 1)(F + B) for 1F1B (Narayanan et al. 2021, section
+2.2.1), which 1F1B then takes. Where a schedule runs forwards in pairs with backwards, T counts the
+kernels of both. Messages between stages, copies to the host, what ends a step (reductions, update)
+and what shares links and SMs are left out: they add time.
 
-What one layer costs at least: the least time that its passes hold a rank's streams, and the
-bytes that it keeps, for every kind of layer under one sharding.
+Memory: on every stage there is room for so many layers of each kind, with weights, gradients and
+optimizer states as ZeRO shards them (the ledger's own accounting, `twin.planning.memory.states`),
+and with the activations that wait when most chunk forwards wait. Where all stages together have too
+little room, no split fits. Of activations that go to the host, one chunk's count, which are on
+their way. Working sets, buffers and logits are left out. So a layout that is refused here cannot
+fit; one that is not may still not fit: the plan's ledger decides.
 
-Layers of one kind are alike wherever they are, so a search needs these numbers once for each way to
-cut a layer, not for each layout. They are taken from the templates that the engine plays
-(`twin.engine.passes`), one layer at a time, and hold for any sequence of layers in a chunk:
+What one layer costs at least is taken from the templates that the engine plays
+(`twin.engine.passes`), one layer at a time, once for each way to cut a layer:
 
 - kernels run one after the other on one stream, so their sum is a bound (`kernels`);
 - a layer that follows another begins its first kernel when the last one of that layer has ended, or
@@ -37,21 +38,21 @@ cut a layer, not for each layout. They are taken from the templates that the eng
   pairs;
 - each other stream is busy for the time of its transfers (`busy`).
 
-A pair of passes is one list of steps, so its time from the first kernel to the last is taken from
-the list of a whole chunk. Links are idle and no SM is taken: sharing only adds time.
+Links are idle and no SM is taken: sharing only adds time. A pair of passes of one layer is ordered,
+too (`paired`). It is no bound, since longer chunks hide more of it: the search takes it to order
+layouts, and never to leave one out.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
-from itertools import accumulate
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf, sqrt
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twin.arch.ops import Layer
 from twin.engine.cost_model import CostModel, nanoseconds
@@ -60,201 +61,23 @@ from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_p
 from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
 from twin.hardware.host_costs import HostCosts
 from twin.planning.chunks import layers_of
+from twin.planning.columns import columns
 from twin.planning.footprint import kept_bytes
 from twin.planning.layer_times import Scale
 from twin.planning.memory import states
 from twin.planning.mesh import lay_out, placements
-from twin.planning.stages import Busy, balance, split
+from twin.planning.split_costs import layer_ends
 from twin.planning.types import Chunk, Memory, Plan
 from twin.planning.walk import enough_microbatches
 from twin.scenario import Scenario
-from twin.schedules.base import ChunkMap, Pass, Schedule
-
-Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TimeBound:
-    """The bound of one way to cut the model over stages, for any number of micro-batches. Arrays
-    have a number for each stage (ns)."""
-
-    parts: tuple[ModelPart, ...]
-    chunk_map: ChunkMap
-    arrival: Numbers
-    whole: Numbers
-    """T of the module."""
-    due: Numbers
-    """D of the module."""
-    tail: Numbers
-    holds: Numbers
-    """Layers of each kind on every stage: [stages, kinds]."""
-    kept: Numbers
-    """Bytes that the fullest chunk of every stage keeps of one micro-batch."""
-
-    @property
-    def stages(self) -> int:
-        """Of the pipeline."""
-        return len(self.arrival)
-
-    @property
-    def per_stage(self) -> int:
-        """Chunks per stage, each copy of the model by itself."""
-        return len(self.parts) // self.stages
-
-    def nanoseconds(self, runs: int) -> float:
-        """The least step of so many micro-batches per chunk."""
-        whole = self.arrival + runs * self.whole
-        due = self.arrival + runs * self.due + self.tail
-        return float(max(whole.max(), due.max()))
-
-
-def time_bound(
-    model: ModelTimes,
-    parts: tuple[ModelPart, ...],
-    pipeline: tuple[Schedule, int],
-    *,
-    tight: bool = False,
-) -> TimeBound:
-    """The bound of a model cut into these parts, for a `pipeline`: its schedule and its stages.
-    Where passes run in pairs, a `tight` bound orders the kernels and transfers of every pair, which
-    takes milliseconds; otherwise a pair takes at least the kernels of both."""
-    schedule, stages = pipeline
-    chunk_map = schedule.chunk_map(stages, len(parts) // stages)
-    ahead = [0.0, *accumulate(part.passes["F"].alone for part in parts)]
-    behind = [0.0, *accumulate(part.passes["I"].alone for part in parts)]
-    places: list[list[int]] = [[] for _ in range(stages)]
-    for chunk, stage in enumerate(chunk_map.stage_of):
-        places[stage].append(chunk_map.part_of[chunk])
-    held = [[parts[place] for place in own] for own in places]
-    alike = {tuple(map(id, own)): own for own in held}
-    known = {key: _stage(own, schedule, model if tight else None) for key, own in alike.items()}
-    times = [known[tuple(map(id, own))] for own in held]
-    return TimeBound(
-        parts=parts,
-        chunk_map=chunk_map,
-        arrival=np.array([min(ahead[place] for place in own) for own in places]),
-        whole=np.array([whole for whole, _ in times]),
-        due=np.array([due for _, due in times]),
-        tail=np.array([min(behind[place] for place in own) for own in places]),
-        holds=np.array([_holds(own, len(model.kinds)) for own in held]),
-        kept=np.array([max(part.kept for part in own) for own in held]),
-    )
-
-
-def _holds(parts: list[ModelPart], kinds: int) -> list[int]:
-    counts = Counter(layer.index for part in parts for layer in part.layers)
-    return [counts[index] for index in range(kinds)]
-
-
-def parts(
-    model: ModelTimes, shape: tuple[int, int], *, mirrored: bool = False
-) -> tuple[ModelPart, ...]:
-    """The parts of a model over `shape`, stages and parts per stage, by the time of its layers, as
-    a plan cuts it where no split is written; `mirrored` as of `balance`."""
-    blocks, tail = model.blocks, model.tail
-    own = [layer.weight for layer in blocks]
-    behind = tuple(map(sum, zip(*(layer.weight for layer in tail), strict=True)))
-    ranges = split(balance(own, model.stack[0].weight, behind, *shape, mirrored=mirrored))
-    cut = [tuple(blocks[one.start : one.stop]) for one in ranges]
-    cut[0] = (model.stack[0], *cut[0])
-    cut[-1] = (*cut[-1], *tail)
-    return tuple(map(model.part, cut))
-
-
-def _stage(
-    held: list[ModelPart], schedule: Schedule, model: ModelTimes | None
-) -> tuple[float, float]:
-    """T and D of a stage that holds these parts; with `model` tight."""
-    transfers: defaultdict[int, float] = defaultdict(float)
-    whole = due = 0.0
-    for part in held:
-        of_part = _turns(part, schedule, model)
-        whole += min(time for time, _ in of_part)
-        due += min(time for _, time in of_part)
-        for kind in ("F", "B"):
-            for stream, time in part.passes[kind].busy.items():
-                transfers[stream] += time
-    return max(whole, *transfers.values(), 0.0), due
-
-
-def _turns(
-    part: ModelPart, schedule: Schedule, model: ModelTimes | None
-) -> list[tuple[float, float]]:
-    """T and D of one part in each way in which the schedule may run its passes: in pairs or one by
-    one, with whole backwards or their halves."""
-    passes = part.passes
-    forward, found = passes["F"], list[tuple[float, float]]()
-    for kind in _backwards(schedule):  # pyright: ignore[reportArgumentType]  a frozen section has a hash
-        back, late = passes[kind], passes["W"].kernels if kind == "I" else 0.0
-        ways = [forward.alone + back.alone]
-        if schedule.pairs:
-            pair = model.pair(part, kind) if model is not None else 0.0
-            kernels = forward.kernels + back.kernels
-            ways.append(max(kernels, forward.alone, back.alone, pair))
-        found += [(time + late, time) for time in ways]
-    return found
-
-
-@cache
-def _backwards(schedule: Schedule) -> tuple[Pass, ...]:
-    """The kinds of backward passes that a schedule runs."""
-    virtual = next(n for n in (1, 2) if not _wrong_chunks(schedule, n))
-    kinds = {one.kind for actions in schedule.order(2, virtual, 8) for one in actions}
-    return tuple(kind for kind in ("B", "I") if kind in kinds)
-
-
-def _wrong_chunks(schedule: Schedule, chunks: int) -> bool:
-    return any(one.field == "parallel.virtual" for one in schedule.problems(2, chunks, 8))
-
-
-def states_bytes(scenario: Scenario, model: ModelTimes) -> Numbers:
-    """Bytes that one layer of each kind holds on the device for the whole step."""
-    mesh = lay_out(scenario)
-    found: list[float] = []
-    for kind in model.kinds:
-        # A layer as the only one of a chunk. What is counted in another layer (a tied table) is
-        # left out: it may be on the same stage.
-        device, _ = states(
-            scenario, mesh, [Chunk(0, 0, (kind.layer,), kind.layer.weights, 0, kind.layer.frozen)]
-        )
-        device.pop("optimizer_buffers", None)
-        found.append(sum(device.values()))
-    return np.array(found)
-
-
-def waiting(time_bound: TimeBound, schedule: Schedule, microbatches: int) -> Numbers:
-    """Bytes of activations on every stage that wait for their backward on the device, where none
-    goes to the host: of all on the first stage, which keeps most, of the largest chunk
-    elsewhere."""
-    walked = enough_microbatches(schedule, time_bound.stages, time_bound.per_stage, microbatches)
-    # A frozen section has a hash, which pyright does not see.
-    counts = _counts(schedule, time_bound.stages, time_bound.per_stage, walked)  # pyright: ignore[reportArgumentType]
-    part_of = time_bound.chunk_map.part_of
-    first = sum(count * time_bound.parts[part_of[chunk]].kept for chunk, count in counts)
-    found = time_bound.kept.copy()
-    found[0] = max(found[0], first)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _counts(
-    schedule: Schedule, stages: int, per_stage: int, microbatches: int
-) -> tuple[tuple[int, int], ...]:
-    """Of the first stage, which keeps most: how many forwards of each chunk wait for their backward
-    when most do. A forward that runs in a pair fills as the backward behind it empties, so it
-    counts when both have ended."""
-    counts: Counter[int] = Counter()
-    most: Counter[int] = Counter()
-    for one in schedule.stage_order(0, stages, per_stage, microbatches):
-        counts[one.chunk] += (one.kind == "F") - (one.kind in "BI")
-        if not one.paired and counts.total() > most.total():
-            most = counts.copy()
-    return tuple(most.items())
-
+from twin.schedules.base import Pass, Schedule
 
 T = TypeVar("T")
 
 PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
+QUARTERS: Final = 4
+"""OURS: stages whose order is walked for what waits; a stage between two of them holds at least
+what the later one does."""
 
 
 class Memo(dict[object, Any]):
@@ -283,101 +106,273 @@ class Least:
 class LayerTimes:
     """One kind of layer under one sharding and memory policy."""
 
-    index: int
-    """Its place among the kinds of the model's layers."""
     layer: Layer
+    count: int
+    """Layers of the model of this kind."""
     passes: Mapping[Pass, Least]
-    weight: Busy
-    """Seconds by which layers are balanced over chunks."""
+    paired: Mapping[Pass, float]
+    """Nanoseconds of a forward and each kind of backward as a pair; empty where none runs."""
     kept: float
     """Bytes that wait for the backward pass of one micro-batch, on the device or the host."""
 
+    def turns(
+        self, kinds: Sequence[Pass], pairs: Literal["no", "kernels", "ordered"]
+    ) -> tuple[float, float, float]:
+        """T, D, and A + Z of one layer with these kinds of backward passes: in no pairs, in pairs
+        that take their kernels, or in pairs as one layer's are ordered."""
+        forward, best = self.passes["F"], list[tuple[float, float, float]]()
+        for kind in kinds:
+            back, late = self.passes[kind], self.passes["W"].kernels if kind == "I" else 0.0
+            both = forward.alone + back.alone
+            due = both
+            if pairs != "no":
+                due = forward.kernels + back.kernels
+                due = max(due, self.paired[kind]) if pairs == "ordered" else due
+            best.append((due + late, due, both))
+        whole, due, both = (min(one) for one in zip(*best, strict=True))
+        return whole, due, both
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelPart:
-    """One part of the model: its layers, and the least time of its passes (ns)."""
+class StepBound:
+    """The least step of one way to cut a layer, over a pipeline, for any number of micro-batches
+    (ns)."""
 
-    layers: tuple[LayerTimes, ...]
-    passes: Mapping[Pass, Least]
+    stages: int
+    mean: float
+    """T of the whole model, over the stages."""
+    work: tuple[float, float]
+    """T and D of all transformer layers."""
+    full: tuple[float, float]
+    """T and D of a stage with the most layers that one stage must have."""
+    more: float
+    """T of one layer more."""
+    ahead: tuple[float, float]
+    """A, and A + Z, of the last of the full stages."""
+    each: tuple[float, float]
+    """A, and A + Z, of one layer; 0 where stages begin with copies of each other."""
+    busy: float
+    """The busiest stream of transfers of a stage."""
 
-    @property
-    def kept(self) -> float:
-        """Bytes that wait for the backward of one micro-batch; the head's comes at once."""
-        return sum(own.kept for own in self.layers if own.layer.kind != "head")
-
-
-@dataclass(slots=True, eq=False)
-class ModelTimes:
-    """The least times of every layer of the model, in order; layers of one kind share theirs."""
-
-    stack: tuple[LayerTimes, ...]
-    layers: int
-    """Transformer layers of the model: between the embedding and what comes behind them."""
-    scenario: Scenario
-    costs: CostModel
-    """Without what the host takes, which belongs to whole passes."""
-    _known: Memo = field(default_factory=Memo)
-
-    @property
-    def blocks(self) -> Sequence[LayerTimes]:
-        """The transformer layers."""
-        return self.stack[1 : self.layers + 1]
-
-    @property
-    def tail(self) -> Sequence[LayerTimes]:
-        """Prediction modules and the head."""
-        return self.stack[self.layers + 1 :]
-
-    @property
-    def kinds(self) -> tuple[LayerTimes, ...]:
-        """Each kind of layer once."""
-        return tuple({layer.index: layer for layer in self.stack}.values())
-
-    def part(self, layers: tuple[LayerTimes, ...]) -> ModelPart:
-        """The part of these layers; those of the same kinds are one shared object."""
-        kinds = (layer.index for layer in layers)
-        return self._known.once(
-            lambda: ModelPart(layers, {kind: _sum(layers, kind) for kind in PASSES}), *kinds
+    def nanoseconds(self, runs: int) -> float:
+        """The least step of so many micro-batches per chunk."""
+        full = max(runs * own + ahead for own, ahead in zip(self.full, self.ahead, strict=True))
+        full = min(full, runs * (self.full[0] + self.more))
+        means = (
+            self._mean(runs * own, ahead) for own, ahead in zip(self.work, self.each, strict=True)
         )
+        return max(full, *means, runs * self.mean, runs * self.busy)
 
-    def pair(self, part: ModelPart, backward: Pass) -> float:
-        """Nanoseconds from the first kernel to the last of a forward and a backward (whole, or of
-        the input only) of a part as a pair."""
-        return self._known.once(lambda: self._pair(part, backward), id(part), backward)
-
-    def _pair(self, part: ModelPart, backward: Pass) -> float:
-        layers, profile = [own.layer for own in part.layers], self.scenario.calibration
-        reverse = backward_pass if backward == "B" else input_pass
-        lanes = (
-            forward_pass(layers, self.costs),
-            reverse(layers, self.costs),
-        )
-        beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
-        return pair_ns(lanes, self.costs.alone, beside)
+    def _mean(self, work: float, each: float) -> float:
+        """Of the stages that hold a transformer layer, so many as give the least."""
+        filled = min(float(self.stages), max(1.0, sqrt(2 * work / each))) if each else self.stages
+        return work / filled + each * (filled - 1) / 2
 
 
-def model_times(scenario: Scenario) -> ModelTimes:
-    """The least times of a scenario's layers as its layout cuts them. Raises ValueError where the
-    degrees do not divide the model."""
+def step_bound(
+    model: Sequence[LayerTimes],
+    schedule: Schedule,
+    shape: tuple[int, int],
+    kinds: Sequence[Pass],
+    *,
+    evenly: bool = False,
+) -> StepBound:
+    """The bound of a model for a schedule's `shape`, stages and chunks on each, with these `kinds`
+    of backward passes; `evenly` that of an even split whose pairs last as long as one layer's: no
+    bound, but nearer to a step."""
+    stages, virtual = shape
+    copies = schedule.chunk_map(stages, virtual).copies
+    pairs = "no" if not schedule.pairs else "ordered" if evenly else "kernels"
+    turns = [layer.turns(kinds, pairs) for layer in model]
+    total = copies * sum(one[0] * of.count for one, of in zip(turns, model, strict=True))
+    blocks = [(one, of) for one, of in zip(turns, model, strict=True) if of.layer.kind in BLOCKS]
+    layers = copies * sum(of.count for _, of in blocks)
+    full = -(-layers // stages)
+    held = [_lightest([(one[n], copies * of.count) for one, of in blocks], full) for n in (0, 1)]
+    work = [copies * sum(one[n] * of.count for one, of in blocks) for n in (0, 1)]
+    most = layers - stages * (full - 1)
+    first = min(of.passes["F"].alone for _, of in blocks) if copies == 1 else 0.0
+    both = min(one[2] for one, _ in blocks) if copies == 1 else 0.0
+    before = (most - 1) * (full if virtual == 1 else 1)
+    if evenly:
+        # Rounds wait for the longest chunk: an even one, or the head's.
+        behind = [one for one, of in zip(turns, model, strict=True) if of.layer.kind in BEHIND]
+        each = -(-layers // (stages * virtual))
+        for n in (0, 1):
+            longest = max(each * max(one[n] for one, _ in blocks), sum(one[n] for one in behind))
+            held[n] = virtual * longest
+        before = (stages - 1) * layers / (stages * virtual)
+    busy = defaultdict[int, float](float)
+    for layer in model:
+        for kind in ("F", "B"):
+            for stream, time in layer.passes[kind].busy.items():
+                busy[stream] += copies * layer.count * time / stages
+    return StepBound(
+        stages=stages,
+        mean=total / stages,
+        work=(work[0], work[1]),
+        full=(held[0], held[1]),
+        more=inf if evenly else min(one[0] for one, _ in blocks),
+        ahead=(before * first, before * both),
+        each=(first, both),
+        busy=max(busy.values(), default=0.0),
+    )
+
+
+def _lightest(weights: Sequence[tuple[float, int]], count: int) -> float:
+    """What so many layers take at least, of kinds with a time and a number of layers each."""
+    total = 0.0
+    for time, there in sorted(weights):
+        taken = min(there, count)
+        total, count = total + taken * time, count - taken
+    return total
+
+
+def backwards(schedule: Schedule, shape: tuple[int, int], microbatches: int) -> tuple[Pass, ...]:
+    """The kinds of backward passes that a schedule runs: whole ones, or of the input only."""
+    walked = enough_microbatches(schedule, *shape, microbatches)
+    return _backwards(schedule, *shape, walked)  # pyright: ignore[reportArgumentType]
+
+
+@lru_cache(maxsize=4096)
+def _backwards(
+    schedule: Schedule, stages: int, virtual: int, microbatches: int
+) -> tuple[Pass, ...]:
+    first = schedule.stage_order(0, stages, virtual, microbatches)
+    last = schedule.stage_order(stages - 1, stages, virtual, microbatches)
+    kinds = {one.kind for one in (*first, *last)}
+    return tuple(kind for kind in ("B", "I") if kind in kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Layers of a kind: how many there are, and the bytes that each holds on the device for the
+    whole step."""
+
+    count: int
+    each: float
+
+
+def held_bytes(scenario: Scenario) -> tuple[Held, ...]:
+    """What layers hold, in the order of `model_times`."""
+    mesh, found = lay_out(scenario), list[Held]()
+    for layer, count in _kinds(scenario):
+        # A layer as the only one of a chunk. What is counted in another layer (a tied table) is
+        # left out: it may be on the same stage.
+        device, _ = states(scenario, mesh, [Chunk(0, 0, (layer,), layer.weights, 0, layer.frozen)])
+        device.pop("optimizer_buffers", None)
+        found.append(Held(count, sum(device.values())))
+    return tuple(found)
+
+
+def _kinds(scenario: Scenario) -> list[tuple[Layer, int]]:
+    """Each kind of layer once, and how many of it there are."""
     layers = layers_of(scenario)
+    kinds = {id(layer): layer for layer in layers}
+    return [(kinds[key], count) for key, count in Counter(map(id, layers)).items()]
+
+
+def closing_ns(scenario: Scenario) -> float:
+    """About how long a step closes behind its passes, on the mean stage."""
+    parallel, mesh = scenario.parallel, lay_out(scenario)
+    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
+    scale, total = Scale.of(scenario, placed), 0.0
+    for layer, count in _kinds(scenario):
+        opens, reduces, closes = layer_ends(layer, scale, mesh)
+        total += count * (opens + reduces / parallel.virtual + closes)
+    return 1e9 * total * mesh.copies / mesh.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Forwards of a chunk that wait for their backward when most do, on some neighbouring stages:
+    of the chunk with least, and of the mean one."""
+
+    stages: int
+    least: float
+    mean: float
+
+
+def has_room(
+    model: Sequence[LayerTimes], held: Sequence[Held], waits: Sequence[Waiting], budget: float
+) -> bool:
+    """Whether stages have room for all layers of each kind, one of which holds these bytes; for one
+    copy of each part."""
+    for layer, own in zip(model, held, strict=True):
+        if layer.layer.kind in BLOCKS:
+            each = [own.each + one.least * layer.kept for one in waits]
+            room = sum(
+                one.stages * int(budget // size) for one, size in zip(waits, each, strict=True)
+            )
+            if room < layer.count:
+                return False
+    return True
+
+
+def even_bytes(
+    model: Sequence[LayerTimes], held: Sequence[Held], waits: Sequence[Waiting], full: int
+) -> float:
+    """About what the fullest stage of an even split holds: so many of the largest layers."""
+    count = max(one.mean for one in waits)
+    blocks = (
+        own.each + count * one.kept
+        for one, own in zip(model, held, strict=True)
+        if one.layer.kind in BLOCKS
+    )
+    return full * max(blocks)
+
+
+def waiting(
+    schedule: Schedule, shape: tuple[int, int], microbatches: int, *, away: bool
+) -> tuple[Waiting, ...]:
+    """What waits on every stage of a `shape`, stages and chunks on each. Of what goes `away` to the
+    host, only what is not there yet or no more."""
+    walked = enough_microbatches(schedule, *shape, microbatches)
+    return _waiting(schedule, shape, walked, away)  # pyright: ignore[reportArgumentType]
+
+
+@lru_cache(maxsize=4096)
+def _waiting(
+    schedule: Schedule, shape: tuple[int, int], microbatches: int, away: bool
+) -> tuple[Waiting, ...]:
+    stages, chunk_map = shape[0], schedule.chunk_map(*shape)
+    per_stage = len(chunk_map.stage_of) // stages
+    ends = sorted({-(-stages * part // QUARTERS) for part in range(1, QUARTERS + 1)})
+    found: list[Waiting] = []
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        order = columns(schedule.stage_order(end - 1, *shape, microbatches))
+        sign = np.array([(kind == "F") - (kind in "BI") for kind, _ in order.rows])
+        # What weights' gradients need stays: inputs, and gradients of outputs beside them.
+        late = np.array([2 * (kind == "I") - 2 * (kind == "W") for kind, _ in order.rows])
+        here = np.cumsum((sign + late)[order.row])
+        if away:
+            turns = (order.trips.gone, order.trips.back)
+            gone, back = (np.bincount(at, minlength=len(order) + 1) for at in turns)
+            here -= np.cumsum(gone - back)[:-1]
+        # A forward in a pair fills as the backward behind it empties: it counts when both end.
+        most = int(np.where(order.paired, 0, np.cumsum(sign[order.row])).argmax())
+        by_row = sign * np.bincount(order.row[: most + 1], minlength=len(sign))
+        own = [chunk for chunk, at in enumerate(chunk_map.stage_of) if at == end - 1]
+        chunks = np.array([chunk for _, chunk in order.rows])
+        least = min(int(by_row[chunks == chunk].sum()) for chunk in own)
+        if away or chunk_map.copies > 1:
+            least = 0
+        mean = float(here.max()) / per_stage
+        found.append(Waiting(end - begin, max(1 / per_stage, least), mean))
+    return tuple(found)
+
+
+BLOCKS: Final = ("dense", "moe")
+"""Kinds of transformer layers."""
+BEHIND: Final = ("mtp", "head")
+"""Kinds of layers behind those."""
+
+
+def model_times(scenario: Scenario) -> tuple[LayerTimes, ...]:
+    """The least times of each kind of a scenario's layers as its layout cuts them. Raises
+    ValueError where the degrees do not divide the model."""
     costs = _cost_model(scenario)
-    kinds = {id(layer): layer for layer in layers}.values()
-    made = {
-        id(layer): _layer_times(index, layer, costs, scenario) for index, layer in enumerate(kinds)
-    }
-    stack = tuple(made[id(layer)] for layer in layers)
-    return ModelTimes(stack, scenario.model.layers, scenario, costs)
-
-
-def _sum(layers: tuple[LayerTimes, ...], kind: Pass) -> Least:
-    """The least times of a pass through several layers."""
-    own = [layer.passes[kind] for layer in layers]
-    busy: defaultdict[int, float] = defaultdict(float)
-    for least in own:
-        for stream, time in least.busy.items():
-            busy[stream] += time
-    kernels, alone = (sum(getattr(least, name) for least in own) for name in ("kernels", "alone"))
-    return Least(kernels, alone, busy)
+    return tuple(_layer_times(one, costs, scenario, count) for one, count in _kinds(scenario))
 
 
 def _cost_model(scenario: Scenario) -> CostModel:
@@ -391,7 +386,7 @@ def _cost_model(scenario: Scenario) -> CostModel:
     return replace(costs, host=HostCosts(free))
 
 
-def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario) -> LayerTimes:
+def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int) -> LayerTimes:
     one = (layer,)
     templates: dict[Pass, Template] = {
         "F": forward_pass(one, costs),
@@ -399,11 +394,17 @@ def _layer_times(index: int, layer: Layer, costs: CostModel, scenario: Scenario)
         "I": input_pass(one, costs),
         "W": weight_pass(one, costs),
     }
+    profile = scenario.calibration
+    beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
+    pairs: dict[Pass, float] = {
+        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside)
+        for kind in (("B", "I") if scenario.parallel.schedule.pairs else ())
+    }
     return LayerTimes(
-        index=index,
         layer=layer,
+        count=count,
         passes={kind: least(made, costs.alone) for kind, made in templates.items()},
-        weight=Scale.of(scenario, costs.placements).busy(layer),
+        paired=pairs,
         kept=kept_bytes(layer, layer.policy),
     )
 

@@ -1,10 +1,4 @@
-"""Who competes for a decision: the layouts of a recommendation that fit, and what is said of each.
-
-Where other values are asked about, the fast path answers, times what events make of it now: a
-layout's own ratio where its events are known. Where they are not, it is that of its size's leader,
-or the pick's; never less than one, since the search that found them takes the fast path for no
-slower than events.
-"""
+"""Who competes for a decision: layouts of a recommendation that fit, and what is said of each."""
 
 from __future__ import annotations
 
@@ -18,11 +12,10 @@ from typing import Any, Final
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced, value_at, written
 from twin.explore.search.recommend import TIE
-from twin.explore.search.recommendation import Answered, Recommendation, Size, Told
+from twin.explore.search.recommendation import Answered, Recommendation, Told
 from twin.explore.search.scale import Scaling
 from twin.explore.search.space import Goal, Kpis, layout_of, schedule_words
-from twin.explore.sweep.points import PointOutcome, SweepPoint
-from twin.explore.sweep.sweep import answer_points
+from twin.explore.sweep.points import PointOutcome
 from twin.scenario import Scenario
 
 MOST: Final = 12
@@ -31,9 +24,7 @@ MOST_BEYOND: Final = 3
 """Of them, those beyond reach."""
 REACH: Final = 0.3
 """How much worse than the pick, or than the goal, one may be to be asked about: ours, several times
-what the fast path and the ranges of most inputs are off by."""
-GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
-"""Key figures in proportion to the step. (Energy that is paid is so nearly: waits draw less.)"""
+what the ranges of most inputs move a step by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +49,18 @@ class Contender:
     overrides: Mapping[str, Any]
     now: Standing
     headroom_bytes: float
-    ratio: float = 1.0
-    """Its step by events over that by the fast path, or what stands for it."""
-    own_ratio: bool = False
-    """Whether its own events are known."""
 
     @property
     def named(self) -> dict[str, Any]:
         """What it is, in plain data."""
         return {"layout": self.words, "gpus": self.gpus, "overrides": dict(self.overrides)}
 
-    def stand(self, outcome: PointOutcome) -> Standing:
-        """How it stands by an answer of the fast path."""
-        if outcome.status != "fits":
-            return Standing(None, outcome.reason)
-        return Standing(scaled(outcome.kpis, self.ratio))
 
-
-def scaled(kpis: Kpis, factor: float) -> Kpis:
-    """Key figures of a run that takes so many times as long."""
-    if factor == 1.0:
-        return kpis
-    longer = {key: kpis[key] for key in GROWING if kpis.get(key) is not None}
-    return {**kpis, **{key: factor * (value or 0.0) for key, value in longer.items()}}
+def standing(outcome: PointOutcome) -> Standing:
+    """How a layout stands by an answer."""
+    if outcome.status != "fits":
+        return Standing(None, outcome.reason)
+    return Standing(outcome.kpis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +184,14 @@ def _in_turn(ranked: Sequence[Contender]) -> tuple[Contender, ...]:
 
 def contest(found: Recommendation, *, progress: Told | None = None) -> Decision:
     """The decision of a search."""
-    asked, scenario = found.asked, found.asked.scenario
-    pick = found.pick
-    standard = _ratio(pick) if pick is not None and pick.events is not None else 1.0
+    asked, pick = found.asked, found.pick
     made = [
-        (_contender(one, scenario, _stand_in(size, standard)), one is pick)
+        (_contender(one, asked.scenario), one is pick)
         for size in found.sizes
         for one in size.fitting
     ]
     has_pick, told = pick is not None, progress or asked.progress
-    empty = Decision(scenario, asked.goal, (), has_pick, asked.pool, asked.folder, told)
+    empty = Decision(asked.scenario, asked.goal, (), has_pick, asked.pool, asked.folder, told)
     return _ranked(empty, made)
 
 
@@ -228,60 +206,37 @@ def _ranked(empty: Decision, made: Sequence[tuple[Contender, bool]]) -> Decision
     return replace(empty, contenders=tuple(one for one, _ in sorted(made, key=rank)))
 
 
-def _ratio(one: Answered) -> float:
-    """Events over the fast path."""
-    assert one.fast.step_ns is not None
-    return one.step_ns / one.fast.step_ns
-
-
-def _stand_in(size: Size, standard: float) -> float:
-    """The ratio of layouts without events."""
-    leader = size.leader
-    known = _ratio(leader) if leader is not None and leader.events is not None else standard
-    return max(1.0, known)
-
-
-def _contender(one: Answered, scenario: Scenario, stand_in: float) -> Contender:
-    layout, own = one.layout, one.events is not None
-    ratio = _ratio(one) if own else stand_in
+def _contender(one: Answered, scenario: Scenario) -> Contender:
+    layout = one.layout
     return Contender(
         nodes=layout.nodes,
         gpus=layout.nodes * scenario.cluster.node.gpus,
         words=layout.words,
         schedule=schedule_words(layout.schedule),
         overrides=layout.overrides(scenario),
-        now=Standing(one.best.kpis if own else scaled(one.best.kpis, ratio)),
-        headroom_bytes=one.best.headroom_bytes or 0.0,
-        ratio=ratio,
-        own_ratio=own,
+        now=Standing(one.answer.kpis),
+        headroom_bytes=one.answer.headroom_bytes or 0.0,
     )
 
 
 def fixed_contest(
     found: Scaling, *, pool: PoolChoice, folder: Path | None = None, progress: Told | None = None
 ) -> Decision:
-    """The decision between sizes of a cluster for one layout, whose events are known."""
-    scenario, base = found.scenario, document(found.scenario)
-    words = layout_of(scenario).words
-    fits = [place for place, (_, one) in enumerate(found.rows) if one.status == "fits"]
-    points = [SweepPoint(base, {"cluster.nodes": found.rows[place][0]}) for place in fits]
-    fast = dict(answer_points(points, pool=pool, folder=folder, play_unfit=False))
+    """The decision between sizes of a cluster for one layout."""
+    scenario, words = found.scenario, layout_of(found.scenario).words
     made: list[tuple[Contender, bool]] = []
-    for index, place in enumerate(fits):
-        nodes, outcome = found.rows[place]
-        ratio = (outcome.step_ns or 0) / (fast[index].step_ns or outcome.step_ns or 1)
-        one = Contender(
-            nodes=nodes,
-            gpus=nodes * scenario.cluster.node.gpus,
-            words=words,
-            schedule=schedule_words(scenario.parallel.schedule),
-            overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
-            now=Standing(outcome.kpis),
-            headroom_bytes=outcome.headroom_bytes or 0.0,
-            ratio=ratio,
-            own_ratio=fast[index].step_ns is not None,
-        )
-        made.append((one, place == found.pick))
+    for place, (nodes, outcome) in enumerate(found.rows):
+        if outcome.status == "fits":
+            one = Contender(
+                nodes=nodes,
+                gpus=nodes * scenario.cluster.node.gpus,
+                words=words,
+                schedule=schedule_words(scenario.parallel.schedule),
+                overrides={} if nodes == scenario.cluster.nodes else {"cluster.nodes": nodes},
+                now=Standing(outcome.kpis),
+                headroom_bytes=outcome.headroom_bytes or 0.0,
+            )
+            made.append((one, place == found.pick))
     has_pick = found.pick is not None
     return _ranked(Decision(scenario, found.goal, (), has_pick, pool, folder, progress), made)
 

@@ -73,7 +73,7 @@ def _plans(found: Recommendation) -> Iterator[NamedPlan]:
 
 
 def _named(name: str, one: Answered, scenario: Scenario) -> NamedPlan:
-    best = one.best
+    best = one.answer
     figures = {
         head: ranged(best.kpis[key], best.intervals.get(key), UNITS[key])
         for key, head in _FIGURES.items()
@@ -92,9 +92,9 @@ def _named(name: str, one: Answered, scenario: Scenario) -> NamedPlan:
 
 def _days(one: Answered) -> tuple[float, float, float]:
     """Days of a run: the least of the interval, expected, the most."""
-    days = one.best.kpis["days"]
+    days = one.answer.kpis["days"]
     assert days is not None  # every answered run has them
-    low, high = one.best.intervals.get("days") or (days, days)
+    low, high = one.answer.intervals.get("days") or (days, days)
     return low, days, high
 
 
@@ -113,11 +113,11 @@ def conditions(found: Recommendation) -> Iterator[str]:
 def _deadline(found: Recommendation, pick: Answered) -> Iterator[str]:
     """The MFU that the deadline needs, the days that failures may take, and whether the interval
     is within it."""
-    most, mfu = found.asked.goal.days, pick.best.kpis["mfu"]
+    most, mfu = found.asked.goal.days, pick.answer.kpis["mfu"]
     if most is None or mfu is None:
         return
     _, days, high = _days(pick)
-    predicted = ranged(mfu, pick.best.intervals.get("mfu"), UNITS["mfu"])
+    predicted = ranged(mfu, pick.answer.intervals.get("mfu"), UNITS["mfu"])
     needed = show(mfu * days / most, UNITS["mfu"])
     yield f"The MFU is at least {needed}. Predicted is {predicted}."
     if days < most:
@@ -131,25 +131,25 @@ def _deadline(found: Recommendation, pick: Answered) -> Iterator[str]:
 
 
 def _safe(found: Recommendation) -> Answered | None:
-    """Of the best of each size, simulated, the best whose whole interval is within the deadline;
+    """Of the best of each size the best whose whole interval is within the deadline;
     None without a deadline, or where there is none."""
     goal = found.asked.goal
-    leaders = [one for size in found.sizes if (one := size.leader) and one.events]
+    leaders = [one for size in found.sizes if (one := size.leader)]
     sure = [one for one in leaders if goal.days is not None and _days(one)[2] <= goal.days]
-    met = [one for one in sure if goal.met(one.best.kpis)]
-    return min(met, key=lambda one: goal.worth(one.best.kpis), default=None)
+    met = [one for one in sure if goal.met(one.answer.kpis)]
+    return min(met, key=lambda one: goal.worth(one.answer.kpis), default=None)
 
 
 def _money(found: Recommendation, pick: Answered) -> Iterator[str]:
     """The price that a budget allows, and what renting costs for each GPU, beside buying."""
-    scenario, kpis = found.asked.scenario, pick.best.kpis
+    scenario, kpis = found.asked.scenario, pick.answer.kpis
     hours, cost, budget = kpis["gpu_hours"], kpis["cost_usd"], found.asked.goal.usd
     if cost is None or not hours:
         return
     if budget is not None:
         yield f"A GPU-hour costs at most {budget / hours:.2f} USD."
     gpus = pick.layout.nodes * scenario.cluster.node.gpus
-    rent = ranged(cost / gpus, _each(pick.best.intervals.get("cost_usd"), gpus), "USD")
+    rent = ranged(cost / gpus, _each(pick.answer.intervals.get("cost_usd"), gpus), "USD")
     yield (
         f"Rent is {rent} per GPU. Buying is better only if owning a GPU for "
         f"{show(_days(pick)[1], 'd')} costs less, with its network, power and staff."
@@ -164,7 +164,7 @@ def _trade(found: Recommendation, pick: Answered, other: Answered) -> Iterator[s
     """When an alternative is better: what a day is worth, or how late the run may be."""
     gpus = f"{other.layout.nodes * found.asked.scenario.cluster.node.gpus:,} GPUs"
     sooner = _days(pick)[1] - _days(other)[1]
-    mine, theirs = pick.best.kpis["cost_usd"], other.best.kpis["cost_usd"]
+    mine, theirs = pick.answer.kpis["cost_usd"], other.answer.kpis["cost_usd"]
     if sooner < 0:
         yield f"{gpus} are cheaper if the run may take {show(_days(other)[1], 'd')}."
     elif mine is not None and theirs is not None and theirs > mine:

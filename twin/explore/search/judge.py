@@ -10,30 +10,29 @@ the memory policy. A layout counts as examined wherever it is pruned. The rules 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final
 
-from twin.errors import ScenarioError
 from twin.explore.search.bounds import (
+    Held,
+    LayerTimes,
     Memo,
-    ModelTimes,
-    Numbers,
-    TimeBound,
+    backwards,
+    closing_ns,
+    even_bytes,
+    has_room,
+    held_bytes,
     model_times,
-    parts,
-    states_bytes,
-    time_bound,
+    step_bound,
     waiting,
 )
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
-from twin.planning import feasibility, plan
+from twin.planning import feasibility
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches
 from twin.planning.model_rules import every_second_product_is_known, fully_shard_shards_parameters
 from twin.scenario import Scenario
-from twin.spec.memory import MemorySpec
 
 OF_THE_TURN: Final[tuple[Rule, ...]] = (
     feasibility.every_stage_has_a_layer,
@@ -53,17 +52,16 @@ OF_THE_GRID: Final[tuple[Rule, ...]] = tuple(
 """All others: what the degrees of the rank grid, the model and the cluster decide."""
 MEMORY: Final = "memory"
 TIME: Final = "too_slow"
-FAILED: Final = "failed"
 """Reasons beside the codes of rules."""
 WORDS: Final = {
     MEMORY: "does not fit in memory",
     TIME: "cannot meet the deadline",
-    FAILED: "not judged: a bug in the twin",
 }
 
 
-MOST_WAITING: Final = 2000
-"""Candidates of a size that are kept beyond those listed: OURS, some hundred kilobytes."""
+FILLED: Final = 0.92
+"""OURS: share of the memory beyond which weights, states and activations leave too little for
+working sets and buffers, as it seems; it only orders candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +71,15 @@ class Candidate:
     layout: ParallelLayout
     least_ns: float
     """No step of it is shorter."""
-    least_bytes: float
-    """The fullest GPU holds no less."""
+    guess_ns: float
+    """About the step of an even split."""
+    likely: bool
+    """Whether an even split seems to fit in memory."""
 
-
-Waiting: TypeAlias = tuple[float, int, bool, Candidate]
-"""A bound in nanoseconds, a number that orders equals, whether the bound is tight, the layout."""
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Less is more promising."""
+        return not self.likely, self.guess_ns
 
 
 @dataclass(slots=True)
@@ -89,17 +90,28 @@ class JudgedSpace:
     pruned: Counter[str] = field(default_factory=Counter[str])
     """By code of a rule, or reason."""
     candidates: list[Candidate] = field(default_factory=list[Candidate])
-    waiting: list[Waiting] = field(default_factory=list[Waiting])
-    """A heap of candidates that are not listed yet, none of which has a lower bound."""
-    left_out: int = 0
-    """Candidates beyond those that wait."""
+    """Those that promise most, the best first."""
+    unlisted: int = 0
+    """Candidates beyond those."""
     floor: float = inf
     """The least bound of those (nanoseconds)."""
 
-    @property
-    def unlisted(self) -> int:
-        """Candidates that are not listed."""
-        return len(self.waiting) + self.left_out
+    def __add__(self, other: JudgedSpace) -> JudgedSpace:
+        """What became of both."""
+        return JudgedSpace(
+            self.examined + other.examined,
+            self.pruned + other.pruned,
+            sorted((*self.candidates, *other.candidates), key=lambda one: one.order),
+            self.unlisted + other.unlisted,
+            min(self.floor, other.floor),
+        )
+
+    def shorten(self, most: int) -> None:
+        """Keep so many of the candidates, those that promise most."""
+        left = self.candidates[most:]
+        self.unlisted += len(left)
+        self.floor = min(self.floor, *(one.least_ns for one in left), inf)
+        del self.candidates[most:]
 
 
 @dataclass(slots=True)
@@ -117,11 +129,12 @@ class Judge:
         """What all layouts share."""
         return self.space.scenario
 
-    def all(self) -> Iterator[JudgedSpace]:
-        """Judge the whole space; gives what is known so far after every grid."""
+    def all(self) -> JudgedSpace:
+        """Judge the whole space."""
         for grid in self.space.grids():
             self.grid(grid)
-            yield self.found
+        self.found.candidates.sort(key=lambda one: one.order)
+        return self.found
 
     def grid(self, grid: Grid) -> None:
         """Judge all layouts of one rank grid."""
@@ -141,7 +154,8 @@ class Judge:
         scenario = space.layout(grid, turn, zeros[0], space.memory[0]).applied(self.scenario)
         broken = _first(OF_THE_BATCH, scenario)
         count = 0 if broken else microbatches(scenario)
-        key = grid.pipeline, turn.schedule, turn.virtual, count
+        # Schedules and policies are the space's own objects: their identity is quicker to compare.
+        key = grid.pipeline, id(turn.schedule), turn.virtual, count
         if broken := broken or self._known.once(
             lambda: _first(OF_THE_TURN, scenario), "turn", *key
         ):
@@ -158,32 +172,44 @@ class Judge:
     def _zero(self, layout: ParallelLayout, key: tuple[object, ...]) -> str | None:
         """Why no memory policy makes a ZeRO stage possible; None where one may. Too large is what
         does not fit even if the states were cut evenly over the stages."""
-        scenario = layout.applied(self.scenario)
-        if broken := self._known.once(lambda: _first(OF_ZERO, scenario), "zero", layout.zero, *key):
-            return broken
-        held = self._held(layout, scenario)
-        total = sum(float(held[layer.index]) for layer in self._times(layout, scenario).stack)
-        copies = layout.schedule.chunk_map(layout.pipeline, 1).copies
-        return MEMORY if total * copies > self._budget * layout.pipeline else None
+
+        def broken() -> str | None:
+            return _first(OF_ZERO, layout.applied(self.scenario))
+
+        if found := self._known.once(broken, "zero", layout.zero, *key):
+            return found
+        total = sum(own.count * own.each for own in self._held(layout))
+        return MEMORY if self._copies(layout) * total > self._budget * layout.pipeline else None
 
     def _leaf(self, layout: ParallelLayout, count: int) -> str | None:
         """Judge one layout: why it is pruned, or None for a candidate."""
-        scenario = layout.applied(self.scenario)
-        if broken := _first(OF_MEMORY, scenario):
+        memory, shape = layout.memory, (layout.pipeline, layout.virtual)
+        if broken := self._known.once(
+            lambda: _first(OF_MEMORY, layout.applied(self.scenario)), id(memory), layout.zero
+        ):
             return broken
-        bound = self.bound(layout, scenario)
-        kept = bound.kept
-        if not layout.memory.activations_on_host:
-            kept = self._known.once(
-                lambda: waiting(bound, layout.schedule, count), id(bound), count
-            )
-        least_bytes = float((bound.holds @ self._held(layout, scenario) + kept).max())
-        if least_bytes > self._budget:
+        away, schedule = bool(memory.activations_on_host), layout.schedule
+        waits = self._known.once(
+            lambda: waiting(schedule, shape, count, away=away),
+            *("waits", id(schedule), *shape, count, away),
+        )
+        times, copies = self._times(layout), self._copies(layout)
+        held, full = self._held(layout), -(-copies * self.scenario.model.layers // layout.pipeline)
+        if copies == 1 and not has_room(times, held, waits, self._budget):
             return MEMORY
-        least_ns = bound.nanoseconds(count // bound.chunk_map.copies)
+        kinds = backwards(schedule, shape, count)
+        least, guess = self._known.once(
+            lambda: [
+                step_bound(times, schedule, shape, kinds, evenly=one) for one in (False, True)
+            ],
+            *("bound", id(times), id(schedule), *shape, kinds),
+        )
+        least_ns = least.nanoseconds(count // copies)
         if least_ns > self.slowest_ns:
             return TIME
-        self.found.candidates.append(Candidate(layout, least_ns, least_bytes))
+        guess_ns = guess.nanoseconds(count // copies) + self._closing(layout)
+        likely = even_bytes(times, held, waits, full) < FILLED * self._budget
+        self.found.candidates.append(Candidate(layout, least_ns, guess_ns, likely))
         return None
 
     @property
@@ -191,94 +217,39 @@ class Judge:
         gpu = self.scenario.cluster.node.gpu
         return gpu.memory - sum(entry.bytes for entry in gpu.reserve)
 
-    def bound(
-        self, layout: ParallelLayout, scenario: Scenario, *, tight: bool = False
-    ) -> TimeBound:
-        """The bound of a layout, for any number of micro-batches."""
-        cut, stages, schedule = _cut(layout), layout.pipeline, layout.schedule
-        times = self._times(layout, scenario)
-
-        def made() -> TimeBound:
-            chunks = schedule.chunk_map(stages, layout.virtual)
-            shape, mirrored = (stages, chunks.parts // stages), chunks.copies > 1
-            key = "parts", *cut, *shape, mirrored
-            model = self._known.once(lambda: parts(times, shape, mirrored=mirrored), *key)
-            return time_bound(times, model, (schedule, stages), tight=tight)
-
-        return self._known.once(made, "bound", *cut, stages, layout.virtual, schedule, tight)
-
-    def refined(self, candidate: Candidate) -> Candidate:
-        """The candidate with its tight bound."""
-        layout = candidate.layout
-        scenario = layout.applied(self.scenario)
-        bound = self.bound(layout, scenario, tight=layout.schedule.pairs)
-        least_ns = bound.nanoseconds(microbatches(scenario) // bound.chunk_map.copies)
-        return replace(candidate, least_ns=least_ns)
-
-    def shortlist(self, most: int) -> None:
-        """List the candidates with the least bounds, as `extend` does."""
-        found = self.found
-        queue = [(one.least_ns, n, False, one) for n, one in enumerate(found.candidates)]
-        heapify(queue)
-        found.candidates, found.waiting = [], queue
-        self.extend(most)
-        if len(queue) > MOST_WAITING:
-            queue.sort()
-            found.left_out, found.floor = len(queue) - MOST_WAITING, queue[MOST_WAITING][0]
-            found.waiting = queue[:MOST_WAITING]
-
-    def extend(self, most: int) -> None:
-        """List more candidates whose plan fits, in the order of their tight bounds, until there are
-        so many, and one more, which says what the rest could do at best. Those that are found too
-        large or too slow are pruned."""
-        found = self.found
-        queue = found.waiting
-        while queue and len(found.candidates) <= most and queue[0][0] <= found.floor:
-            _, number, tight, candidate = heappop(queue)
-            if not tight:
-                candidate = self.refined(candidate)
-                heappush(queue, (candidate.least_ns, number, True, candidate))
-            elif candidate.least_ns > self.slowest_ns:
-                found.pruned[TIME] += 1
-            elif reason := self._unplanned(candidate):
-                found.pruned[reason] += 1
-            else:
-                found.candidates.append(candidate)
-
-    def _unplanned(self, candidate: Candidate) -> str | None:
-        """Why a candidate's plan is none that fits; None where it is one."""
-        try:
-            fits = plan(candidate.layout.applied(self.scenario)).memory.fits
-        except ScenarioError as error:
-            return error.problems[0].code
-        except Exception:  # noqa: BLE001  a bug costs its layout, and is told there
-            return FAILED
-        return None if fits else MEMORY
-
-    def _times(self, layout: ParallelLayout, scenario: Scenario) -> ModelTimes:
-        """The least times of the layers, as the layout cuts them."""
-        return self._known.once(lambda: model_times(scenario), "times", *_cut(layout))
-
-    def _held(self, layout: ParallelLayout, scenario: Scenario) -> Numbers:
-        """Bytes that are held for the whole step, by kind of layer."""
+    def _copies(self, layout: ParallelLayout) -> int:
+        schedule, shape = layout.schedule, (layout.pipeline, layout.virtual)
         return self._known.once(
-            lambda: states_bytes(scenario, self._times(layout, scenario)),
-            *("held", layout.nodes, layout.pipeline, layout.tensor, layout.context),
-            *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
-            layout.schedule.chunk_map(layout.pipeline, layout.virtual).copies,
+            lambda: schedule.chunk_map(*shape).copies, "copies", id(schedule), *shape
         )
 
+    def _times(self, layout: ParallelLayout) -> tuple[LayerTimes, ...]:
+        """The least times of the layers, as the layout cuts them: pairs hide exchanges, and from
+        ZeRO-2 on passes reduce or gather over all replicas."""
+        wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
+        return self._known.once(
+            lambda: model_times(layout.applied(self.scenario)),
+            *("times", layout.tensor, layout.context, layout.expert, layout.expert_tensor),
+            *(layout.micro_batch, id(layout.memory), layout.schedule.pairs, *wide),
+        )
 
-def _cut(layout: ParallelLayout) -> tuple[object, ...]:
-    """What the least times of a layout's layers depend on, and their weights, by which they are
-    balanced: pairs hide exchanges. From ZeRO-2 on passes reduce or gather over all replicas."""
-    memory: MemorySpec = layout.memory
-    wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
-    return (
-        *(layout.tensor, layout.context, layout.expert, layout.expert_tensor),
-        *(layout.micro_batch, memory.recompute, memory.fp8_store, memory.fully_shard),
-        *(layout.schedule.pairs, *wide),
-    )
+    def _closing(self, layout: ParallelLayout) -> float:
+        """About how long its steps close (ns)."""
+        return self._known.once(
+            lambda: closing_ns(layout.applied(self.scenario)),
+            *("closing", layout.nodes, layout.pipeline, layout.tensor, layout.context),
+            *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
+            *(layout.virtual, self._copies(layout)),
+        )
+
+    def _held(self, layout: ParallelLayout) -> tuple[Held, ...]:
+        """Bytes that are held for the whole step, by kind of layer."""
+        return self._known.once(
+            lambda: held_bytes(layout.applied(self.scenario)),
+            *("held", layout.nodes, layout.pipeline, layout.tensor, layout.context),
+            *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
+            self._copies(layout),
+        )
 
 
 def _first(rules: tuple[Rule, ...], scenario: Scenario) -> str | None:

@@ -4,8 +4,7 @@ A lever has a range of its own, wider than what its source says: the question is
 flips, and then whether that is within what the source allows. Rates of links are moved by
 generations, each of which doubles (InfiniBand's EDR, HDR, NDR and XDR are 100 to 800 Gb/s by the
 IBTA's roadmap, and PCI-SIG doubles PCIe each time, too), shares as far as shares go. Figures that
-follow exactly from answers that are known are worked out (`closed`); for all others the fast path
-is asked.
+follow exactly from answers that are known are worked out (`closed`); all others are simulated.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ruamel.yaml import YAML
 
 from twin import routing, units
 from twin.errors import ScenarioError
-from twin.explore.search.candidates import Contender, Decision, Standing, scaled, scenario_of
+from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
 from twin.goodput import expected_goodput
 from twin.goodput.estimate import hazards
 from twin.loading import catalog_parts, load_part
@@ -45,6 +44,8 @@ FINEST: Final = 1e-3
 """Part of a range below which nothing is told apart: values may begin at zero."""
 _IMBALANCE: Final = "train.routing.s"
 _PRODUCTS: Final = "calibration.gemm"
+GROWING: Final = ("days", "gpu_hours", "cost_usd", "step_seconds")
+"""Key figures in proportion to the step. (Energy that is paid is so nearly: waits draw less.)"""
 USUAL: Final = "llama3-h100"
 """The best documented run: its failures are taken where nobody has observed the scenario's GPU."""
 
@@ -307,7 +308,8 @@ def _loss(contest: Decision) -> Lever | NoLever:
         kept, kpis = 1.0 - rates[one.nodes] * loss, one.now.kpis
         if kept <= 0.0 or kpis is None:
             return Standing(None, "interruptions leave it no time")
-        return Standing(scaled(kpis, 1.0 / kept))
+        longer = {key: kpis[key] for key in GROWING if kpis.get(key) is not None}
+        return Standing({**kpis, **{key: (own or 0.0) / kept for key, own in longer.items()}})
 
     first = contest.contenders[0]
     per_second = rates[first.nodes]

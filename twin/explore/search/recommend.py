@@ -1,34 +1,28 @@
 """How many GPUs, and which layout: the best of a space for a goal, and what every size of cluster
 could do.
 
-Three answers of rising truth and cost are asked of ever fewer layouts: a bound, a third of a
-millisecond (`twin.explore.search.judge`), the fast path, and events.
+Two answers are asked: bounds of every layout (`twin.explore.search.judge`), and events of those
+that promise most.
 
-1. Of each size of cluster, layouts are answered by the fast path in the order of their bounds,
-   until no bound is below the best answer, or `most` are answered.
-2. The best for the goal is simulated by events, then the next best, until what was simulated is
-   better than all that was only estimated. So a pick is always simulated. Where nothing meets the
-   goal, the nearest is found in the same way.
-3. A size is open while the bound of its next layout would meet the goal and beat the pick by more
-   than `TIE`. Open sizes get twice as many answers, until none is open or the time is spent. Then
-   the pick is proven, or it is said how many layouts are open and how much better they might be.
-4. Of Pareto-optimal sizes the layouts within `NEAR` of the best are simulated, and what is named
-   beside the pick.
+1. Of each size of cluster, layouts are simulated in the order of what they promise, but for those
+   whose bound is farther than `NEAR` from the best, until `most` of them are.
+2. A size is open while the bound of a layout that was not simulated would meet the goal and beat
+   the pick by more than `TIE`. Open sizes get twice as many answers, until none is open or the time
+   is spent. Then the pick is proven, or it is said how many layouts are open and how much better
+   they might be. Where nothing meets the goal, the same rule proves it.
    Where nothing meets a deadline, larger clusters are tried: how many GPUs would it take?
 
-So the result is that of trying all, as far as a bound is none above the fast path (it is built so)
-and the fast path none above events (where links are shared it is too fast, and a few parts in a
-hundred too slow at times).
+So the result is that of trying all, as far as it is proven.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import product
 from math import inf
 from time import monotonic
 from typing import Final
@@ -43,30 +37,28 @@ from twin.explore.search.recommendation import (
     Recommendation,
     SearchRequest,
     Size,
-    alternatives,
 )
 from twin.explore.search.space import (
     DAY,
     Goal,
     Kpis,
     Space,
-    days_and_money,
     layout_of,
 )
 from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point, failed
-from twin.explore.sweep.sweep import frontier
 from twin.planning.launched import launched
 from twin.spec.cluster import MOST_GPUS
 
 TIE: Final = 0.01
-"""By which share another layout has to be better to take the decision: OURS. The fast path ranks
-layouts that are closer no better than by chance."""
-NEAR: Final = 0.03
-"""Share of a size's best step within which layouts are simulated: OURS. The fast path may rank them
-wrongly, since it leaves out what shared links cost."""
+"""By which share another layout has to be better to take the decision: OURS, what real runs of one
+layout differ by."""
+LISTED: Final = 1024
+"""Candidates of a size that are listed, as many of each way to cut layers: OURS, several times what
+a search looks at."""
+LEAST: Final = 4
+"""Layouts of a size that are simulated however long it takes: OURS."""
 MOST_BEYOND: Final = 4
-"""Layouts of one larger cluster that are answered by the fast path where no size meets a deadline.
-"""
+"""Layouts of one larger cluster that are simulated where no size meets a deadline."""
 
 
 def recommend(asked: SearchRequest) -> Recommendation:
@@ -89,7 +81,7 @@ def _enough(asked: SearchRequest, executor: Executor, ends: float) -> Answered |
         search = _Search(larger, executor, ends)
         if search.judge(asked.goal):
             search.answer(search.sizes)
-            if search.decide(asked.goal.met) is not None:
+            if search.pick is not None:
                 return search.pick
         nodes *= 2
     return None
@@ -112,20 +104,13 @@ class _Search:
             # Nothing is done in time: then what comes nearest is of interest.
             self.judge(Goal())
         self.answer(self.sizes)
-        self._decide()
-        self._confirm_leaders()
-        asked_before = -1
         while (open_sizes := self._open()) and monotonic() < self.ends:
-            if (asked_now := sum(size.asked for size in self.sizes)) == asked_before:
-                break
-            asked_before = asked_now
-            self._widen(open_sizes)
+            before = sum(size.asked for size in open_sizes)
+            for size in open_sizes:
+                size.most = 2 * max(size.most, len(size.fitting))
             self.answer(open_sizes)
-            self._decide()
-        while self._confirm_leaders() and monotonic() < self.ends:
-            pass
-        self._decide()  # events of a leader may be below its estimate
-        self._confirm_alternatives()
+            if sum(size.asked for size in open_sizes) == before:
+                break
         pruned: Counter[str] = Counter()
         for size in self.sizes:
             pruned.update(size.space.pruned)
@@ -137,7 +122,7 @@ class _Search:
             self.sizes,
             self.pick,
             self.nearest if self.pick is None else None,
-            sum(size.left for size in open_sizes),
+            sum(size.left - size.late for size in open_sizes),
             max((self._better(size) for size in open_sizes), default=0.0),
             launched=self._launched(),
         )
@@ -153,7 +138,7 @@ class _Search:
         layout = layout_of(made)
         point = SweepPoint(document(scenario), layout.overrides(scenario), "events")
         for _, outcome in _answers(self.asked, iter([point]), self.executor):
-            return Answered(layout, 0.0, outcome, outcome) if outcome.answered else None
+            return Answered(layout, 0.0, outcome) if outcome.answered else None
         return None
 
     def judge(self, goal: Goal) -> bool:
@@ -165,85 +150,26 @@ class _Search:
 
     @property
     def pick(self) -> Answered | None:
-        """The best of what was simulated that meets the goal."""
+        """The best that meets the goal."""
         goal = self.asked.goal
-        meeting = [one for one in self._fitting if one.events and goal.met(one.best.kpis)]
+        meeting = [one for one in self._fitting if goal.met(one.answer.kpis)]
         return min(meeting, key=self._worth, default=None)
 
     @property
     def nearest(self) -> Answered | None:
-        """What comes nearest to the goal, of what was simulated."""
-        return min((one for one in self._fitting if one.events), key=self._excess, default=None)
+        """What comes nearest to the goal."""
+        return min(self._fitting, key=self._excess, default=None)
 
     @property
     def _fitting(self) -> list[Answered]:
         return [one for size in self.sizes for one in size.fitting]
 
     def _worth(self, one: Answered) -> tuple[float, float]:
-        return self.asked.goal.worth(one.best.kpis)
+        return self.asked.goal.worth(one.answer.kpis)
 
     def _excess(self, one: Answered) -> tuple[float, ...]:
         """By how much it is beyond the goal, then what it is worth."""
-        return self.asked.goal.excess(one.best.kpis), *self._worth(one)
-
-    def _decide(self) -> None:
-        """Simulate the best for the goal, or what comes nearest to it."""
-        if self.decide(self.asked.goal.met) is None:
-            self.decide(lambda _: True, self._excess)
-
-    def decide(
-        self,
-        keep: Callable[[Kpis], bool],
-        rank: Callable[[Answered], tuple[float, ...]] | None = None,
-    ) -> Answered | None:
-        """Simulate the best of what is kept, until what was simulated leads."""
-        rank = rank or self._worth
-        while True:
-            ranked = sorted((one for one in self._fitting if keep(one.best.kpis)), key=rank)
-            if not ranked or ranked[0].events:
-                return ranked[0] if ranked else None
-            ahead = list(takewhile(lambda one: one.events is None, ranked))
-            self._confirm(ahead[: self.executor.places])
-
-    def _confirm(self, ones: Sequence[Answered]) -> None:
-        """Simulate layouts by events."""
-        base, scenario = document(self.asked.scenario), self.asked.scenario
-        points = (SweepPoint(base, one.layout.overrides(scenario), "events") for one in ones)
-        size_of = {size.nodes: size for size in self.sizes}
-        before = sum(one.events is not None for one in self._fitting)
-        for done, (place, outcome) in enumerate(_answers(self.asked, points, self.executor), 1):
-            one = ones[place]
-            size = size_of[one.layout.nodes]
-            size.fitting.remove(one)
-            if outcome.status == "fits":
-                size.fitting.append(replace(one, events=outcome))
-            else:
-                size.failed.append(outcome.reason)
-            self.asked.tell("simulating the best", before + done, before + len(ones))
-
-    def _confirm_leaders(self) -> bool:
-        """Simulate what is within `NEAR` of the best of Pareto-optimal sizes; whether there was any
-        to simulate."""
-        waiting = [
-            one
-            for size in _in_question(self.sizes)
-            for one in size.fitting
-            if one.events is None and size.leader is not None
-            if one.step_ns <= (1 + NEAR) * size.leader.step_ns
-        ]
-        if waiting:
-            self._confirm(waiting)
-        return bool(waiting)
-
-    def _confirm_alternatives(self) -> None:
-        """Simulate what is named beside the pick, however late it is; that may make it another."""
-        while waiting := [one for one in self._alternatives if one.events is None]:
-            self._confirm(waiting)
-            self._decide()
-
-    @property
-    def _alternatives(self) -> tuple[Answered, ...]:
-        return alternatives(self.pick or self.nearest, self.sizes)
+        return self.asked.goal.excess(one.answer.kpis), *self._worth(one)
 
     def _open(self) -> tuple[Size, ...]:
         """Sizes on which a layout that was not answered might take the decision."""
@@ -265,96 +191,78 @@ class _Search:
         scenario = self.asked.scenario
         days = size.bound_ns / 1e9 * scenario.train.tokens / scenario.train.global_batch / DAY
         hours = 24 * days * size.nodes * scenario.cluster.node.gpus
-        known = [one.best.kpis for one in self._fitting]
+        known = [one.answer.kpis for one in self._fitting]
         prices = [(one["cost_usd"] or 0.0) / (one["gpu_hours"] or inf) for one in known]
         cost = None if scenario.cost is None else hours * min(prices, default=0.0)
         return {"days": days, "gpu_hours": hours, "cost_usd": cost}
 
-    def _widen(self, sizes: Sequence[Size]) -> None:
-        """Let twice as many layouts of sizes be answered."""
-        asked, most = self.asked, 2 * max(size.most for size in sizes)
-        function = partial(extend_size, asked.space, asked.goal, most)
-        known = [(size.nodes, size.space) for size in sizes]
-        for place, result in play(function, known, pool=self.executor):
-            size = sizes[place]
-            size.most = most
-            if isinstance(result, Died):
-                size.failed.append(result.reason)
-            else:
-                size.space = result
-
     def answer(self, sizes: Sequence[Size]) -> None:
-        """Answer layouts by the fast path, size by size, while bounds are below the best."""
+        """Simulate layouts, of one size after the other, until each size has its answers; those
+        that do not fit are planned only."""
         asked = self.asked
-        sent: list[tuple[Size, Candidate]] = []
+        base, sent = document(asked.scenario), list[tuple[Size, Candidate]]()
 
         def tasks() -> Iterator[SweepPoint]:
-            base = document(asked.scenario)
             while True:
                 before = len(sent)
                 for size in sizes:
-                    if (candidate := size.next()) is not None:
+                    late = monotonic() > self.ends and len(size.fitting) >= LEAST
+                    if not late and (candidate := size.next()) is not None:
                         sent.append((size, candidate))
-                        yield SweepPoint(base, candidate.layout.overrides(asked.scenario))
+                        overrides = candidate.layout.overrides(asked.scenario)
+                        yield SweepPoint(base, overrides, "events")
                 if len(sent) == before:
                     return
 
-        for place, outcome in _answers(asked, tasks(), self.executor):
-            size, candidate = sent[place]
-            size.played += 1
-            if outcome.status == "fits":
-                size.fitting.append(Answered(candidate.layout, candidate.least_ns, outcome))
-            elif outcome.status == "failed":
-                size.failed.append(outcome.reason)
-            else:
-                size.unfit += 1
-            asked.tell("estimating layouts", sum(one.played for one in self.sizes), len(sent))
+        begun = -1
+        while begun < (begun := len(sent)):
+            for place, outcome in _answers(asked, tasks(), self.executor):
+                size, candidate = sent[begun + place]
+                if outcome.status == "fits":
+                    size.fitting.append(Answered(candidate.layout, candidate.least_ns, outcome))
+                elif outcome.status == "failed":
+                    size.failed.append(outcome.reason)
+                else:
+                    size.unfit += 1
+                done = sum(len(one.fitting) for one in sizes)
+                asked.tell("simulating layouts", done, sum(one.most for one in sizes))
 
 
 def _judged(
     asked: SearchRequest, goal: Goal, nodes: Sequence[int], executor: Executor
 ) -> dict[int, JudgedSpace]:
-    """Sizes, judged, those of one worker together."""
-    count = min(executor.places, len(nodes))
-    groups = [nodes[first::count] for first in range(count)]
-    function = partial(judge_sizes, asked.space, goal, asked.most)
-    found: dict[int, JudgedSpace] = {}
-    asked.tell("judging layouts", 0, len(nodes))
-    for place, result in play(function, groups, pool=executor):
+    """Sizes, judged. What cuts a layer alike is judged by one worker, on all sizes, since it shares
+    most."""
+    space = asked.space
+    cuts = [*product(space.tensor, space.context, space.expert)]
+    found = {one: JudgedSpace() for one in nodes}
+    asked.tell("judging layouts", 0, len(cuts))
+    listed = -(-LISTED // len(cuts))
+    function = partial(judge_cut, replace(space, nodes=tuple(nodes)), goal, listed)
+    for done, (place, result) in enumerate(play(function, cuts, pool=executor), 1):
         if isinstance(result, Died):
-            sizes = ", ".join(map(str, groups[place]))
-            message = f"judging {sizes} nodes was not finished: {result.reason}"
+            cut = ", ".join(map(str, cuts[place]))
+            message = f"judging layouts of {cut} was not finished: {result.reason}"
             raise UsageError([Problem("TW431", "", message, "ask for fewer sizes")])
-        found |= result
-        asked.tell("judging layouts", len(found), len(nodes))
-    return {one: found[one] for one in nodes}
-
-
-def judge_sizes(
-    space: Space, goal: Goal, most: int, nodes: Sequence[int]
-) -> dict[int, JudgedSpace]:
-    """All layouts of some sizes of the cluster, judged; of the candidates those with the least
-    bounds (`Judge.shortlist`). What the sizes share is worked out once."""
-    slowest = goal.slowest_ns(space.scenario)
-    judge, judged = Judge(space, slowest_ns=slowest), dict[int, JudgedSpace]()
-    for size in nodes:
-        judge.space, judge.found = replace(space, nodes=(size,)), JudgedSpace()
-        for _ in judge.all():
-            pass
-        judge.shortlist(most)
-        judged[size] = judge.found
-    return judged
-
-
-def extend_size(
-    space: Space, goal: Goal, most: int, judged: tuple[int, JudgedSpace]
-) -> JudgedSpace:
-    """A size with more of its layouts listed."""
-    nodes, found = judged
-    slowest = goal.slowest_ns(space.scenario)
-    judge = Judge(replace(space, nodes=(nodes,)), slowest_ns=slowest, found=found)
-    judge.extend(most)
+        for one, own in result.items():
+            found[one] += own
+        asked.tell("judging layouts", done, len(cuts))
     return found
+
+
+def judge_cut(
+    space: Space, goal: Goal, listed: int, cut: tuple[int, int, int]
+) -> dict[int, JudgedSpace]:
+    """All layouts that cut layers over so many tensor, context and expert ranks, judged, by size of
+    the cluster; so many candidates of each are listed."""
+    tensor, context, expert = ((one,) for one in cut)
+    own = replace(space, tensor=tensor, context=context, expert=expert)
+    judge, judged = Judge(own, goal.slowest_ns(space.scenario)), dict[int, JudgedSpace]()
+    for size in space.nodes:
+        judge.space, judge.found = replace(own, nodes=(size,)), JudgedSpace()
+        judged[size] = judge.all()
+        judged[size].shorten(listed)
+    return judged
 
 
 def _answers(
@@ -370,10 +278,3 @@ def _answers(
             yield place, replace(result, intervals=result.unnamed)
         else:
             yield place, result
-
-
-def _in_question(sizes: Sequence[Size]) -> Sequence[Size]:
-    """Sizes whose leader may be on the frontier, on which the pick is."""
-    leaders = [(size, leader) for size in sizes if (leader := size.leader)]
-    figures = {n: days_and_money(one.best.kpis) for n, (_, one) in enumerate(leaders)}
-    return [leaders[n][0] for n in frontier(figures)]

@@ -3,8 +3,9 @@ the recommendation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +20,12 @@ from twin.scenario import Scenario
 VERSION: Final = 1
 """Version of the JSON document."""
 MOST_PLAYED: Final = 16
-"""Layouts of one size of cluster that are answered by the fast path at first."""
-PATIENCE: Final = 120.0
-"""Seconds after which a search closes no more of what is open: OURS, as long as people wait."""
+"""Layouts of one size of cluster that are simulated at first, those left out that do not fit."""
+PATIENCE: Final = 40.0
+"""Seconds after which a search looks at no more layouts: OURS, as long as people wait."""
+NEAR: Final = 0.03
+"""Share of a size's best step within which every layout is simulated, as far as bounds tell: OURS,
+what layouts differ by on a real cluster from one day to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +34,28 @@ class Answered:
 
     layout: ParallelLayout
     least_ns: float
-    fast: PointOutcome
-    events: PointOutcome | None = None
-
-    @property
-    def best(self) -> PointOutcome:
-        """The truest answer that is known."""
-        return self.events or self.fast
+    answer: PointOutcome
+    """By events."""
 
     @property
     def step_ns(self) -> float:
-        """By that answer."""
-        assert self.best.step_ns is not None  # only what fits is kept
-        return self.best.step_ns
+        """Of the answer."""
+        assert self.answer.step_ns is not None  # only what fits is kept
+        return self.answer.step_ns
 
 
 @dataclass(slots=True)
 class Size:
-    """One size of the cluster: its layouts, best bound first, and what is known of them."""
+    """One size of the cluster: its layouts, the most promising first, and what is known of them."""
 
     nodes: int
     space: JudgedSpace
     """Its layouts, judged."""
     most: int
-    """Layouts that are answered by the fast path."""
-    played: int = 0
+    """Layouts that are simulated."""
     asked: int = 0
+    late: int = 0
+    """Layouts that their bounds put beyond `NEAR` of the best."""
     fitting: list[Answered] = field(default_factory=list[Answered])
     unfit: int = 0
     failed: list[str] = field(default_factory=list[str])
@@ -67,25 +67,27 @@ class Size:
         return min(self.fitting, key=lambda one: one.step_ns, default=None)
 
     @property
-    def following(self) -> Candidate | None:
-        """The layout with the least bound of those that were not answered."""
-        listed = self.space.candidates
-        return listed[self.asked] if self.asked < len(listed) else None
-
-    @property
     def bound_ns(self) -> float:
         """No layout that was not answered has a shorter step; infinite where all were."""
-        return self.space.floor if self.following is None else self.following.least_ns
+        waiting = (one.least_ns for one in self.space.candidates[self.asked :])
+        return min(self.space.floor, min(waiting, default=inf))
 
     def next(self) -> Candidate | None:
-        """The next layout worth an answer."""
-        candidate, leader = self.following, self.leader
-        if candidate is None or self.asked >= self.most:
-            return None
-        if leader is not None and candidate.least_ns >= leader.step_ns:
-            return None
-        self.asked += 1
-        return candidate
+        """The next layout worth an answer: none that its bound puts farther than `NEAR` from the
+        best."""
+        candidates = self.space.candidates
+        while self.asked < len(candidates) and len(self.fitting) < self.most:
+            candidate = candidates[self.asked]
+            if not self._is_late(candidate):
+                self.asked += 1
+                return candidate
+            del candidates[self.asked]
+            self.late += 1
+        return None
+
+    def _is_late(self, candidate: Candidate) -> bool:
+        leader = self.leader
+        return leader is not None and candidate.least_ns > (1 + NEAR) * leader.step_ns
 
     @property
     def doubt(self) -> float:
@@ -96,7 +98,7 @@ class Size:
     @property
     def left(self) -> int:
         """Candidates that were not answered."""
-        return len(self.space.candidates) + self.space.unlisted - self.asked
+        return len(self.space.candidates) + self.space.unlisted + self.late - self.asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class SearchRequest:
     most: int = MOST_PLAYED
     progress: Told | None = None
     seconds: float = PATIENCE
-    """After so long nothing more is closed; what is named is simulated all the same."""
+    """After so long only a size with few answers gets more."""
 
     @property
     def scenario(self) -> Scenario:
@@ -146,40 +148,50 @@ class Recommendation:
     """By code of a rule, or reason."""
     sizes: tuple[Size, ...]
     pick: Answered | None
-    """The best that meets the goal, by events."""
+    """The best that meets the goal."""
     nearest: Answered | None
-    """Where nothing meets the goal: what comes nearest to it, by events."""
+    """Where nothing meets the goal: what comes nearest to it."""
     open: int
-    """Layouts that were not answered on sizes where one of them might be the pick."""
+    """Layouts that were not simulated on sizes where one of them might be the pick."""
     at_most_better: float
     """By which share the best of them might be, in what the goal is judged by; 0: none is open."""
     enough: Answered | None = None
     """Where no size meets the deadline: the best of the first larger one that does."""
     launched: Answered | None = None
-    """The pick as the scenario's software launches it, by events; None where that runs all of it.
+    """The pick as the scenario's software launches it; None where that runs all of it.
     """
 
     @property
     def evaluated(self) -> int:
-        """Layouts answered by the fast path."""
-        return sum(size.played for size in self.sizes)
+        """Layouts that were planned, and simulated if they fit."""
+        return sum(size.asked for size in self.sizes)
 
     @property
-    def confirmed(self) -> int:
-        """Of them, those answered by events."""
-        return sum(one.events is not None for size in self.sizes for one in size.fitting)
+    def simulated(self) -> int:
+        """Those that fit."""
+        return sum(len(size.fitting) for size in self.sizes)
 
     @property
     def alternatives(self) -> tuple[Answered, ...]:
-        """Beside the pick, those of `alternatives` that were simulated."""
-        found = alternatives(self.pick or self.nearest, self.sizes)
-        return tuple(one for one in found if one.events)
+        """Beside the pick, of other sizes: the cheapest that is faster, and the fastest that is
+        cheaper."""
+        pick = self.pick or self.nearest
+        if pick is None:
+            return ()
+        leaders = [leader for size in self.sizes if (leader := size.leader)]
+        others = [one for one in leaders if one.layout.nodes != pick.layout.nodes]
+        days, money = days_and_money(pick.answer.kpis)
+        figures = [(one, *days_and_money(one.answer.kpis)) for one in others]
+        faster = [(cost, one) for one, taken, cost in figures if taken < days]
+        cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
+        found = [min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own]
+        return tuple(one for place, one in enumerate(found) if one not in found[:place])
 
     @property
     def frontier(self) -> tuple[Answered, ...]:
         """Of the best of each size those that no other one beats in days and cost."""
         leaders = [leader for size in self.sizes if (leader := size.leader)]
-        figures = {n: days_and_money(one.best.kpis) for n, one in enumerate(leaders)}
+        figures = {n: days_and_money(one.answer.kpis) for n, one in enumerate(leaders)}
         return tuple(leaders[n] for n in frontier(figures))
 
     @property
@@ -209,7 +221,7 @@ class Recommendation:
             "pruned": dict(self.pruned),
             "pruned_because": {reason: words(reason) for reason in self.pruned},
             "evaluated": self.evaluated,
-            "confirmed": self.confirmed,
+            "simulated": self.simulated,
             "failed": len(self.failures),
             "failed_because": sorted(set(self.failures)),
             "recommended": _point(self.pick, scenario) if self.pick else None,
@@ -225,33 +237,17 @@ class Recommendation:
         }
 
 
-def alternatives(pick: Answered | None, sizes: Sequence[Size]) -> tuple[Answered, ...]:
-    """Beside the pick, of other sizes: the cheapest that is faster, and the fastest that is
-    cheaper."""
-    if pick is None:
-        return ()
-    leaders = [leader for size in sizes if (leader := size.leader)]
-    others = [one for one in leaders if one.layout.nodes != pick.layout.nodes]
-    days, money = days_and_money(pick.best.kpis)
-    figures = [(one, *days_and_money(one.best.kpis)) for one in others]
-    faster = [(cost, one) for one, taken, cost in figures if taken < days]
-    cheaper = [(taken, one) for one, taken, cost in figures if cost < money]
-    found = [min(own, key=lambda pair: pair[0])[1] for own in (faster, cheaper) if own]
-    return tuple(one for place, one in enumerate(found) if one not in found[:place])
-
-
 def _point(one: Answered, scenario: Scenario) -> dict[str, Any]:
     return {
         "gpus": one.layout.nodes * scenario.cluster.node.gpus,
         "layout": one.layout.words,
         "overrides": one.layout.overrides(scenario),
-        "fidelity": one.best.fidelity,
-        "hash": one.best.hash,
+        "fidelity": one.answer.fidelity,
+        "hash": one.answer.hash,
         "step_seconds": one.step_ns / 1e9,
-        "fast_step_seconds": None if one.fast.step_ns is None else one.fast.step_ns / 1e9,
         "least_step_seconds": one.least_ns / 1e9,
-        "headroom_bytes": one.best.headroom_bytes,
-        "kpis": dict(one.best.kpis),
+        "headroom_bytes": one.answer.headroom_bytes,
+        "kpis": dict(one.answer.kpis),
     }
 
 
@@ -261,7 +257,7 @@ def _of_size(size: Size, scenario: Scenario) -> dict[str, Any]:
         "nodes": size.nodes,
         "gpus": size.nodes * scenario.cluster.node.gpus,
         "candidates": len(size.space.candidates) + size.space.unlisted,
-        "evaluated": size.played,
+        "evaluated": size.asked,
         "not_evaluated": size.left,
         "does_not_fit": size.unfit,
         "failed": len(size.failed),

@@ -16,7 +16,13 @@ from itertools import islice, pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from twin.answers.nearest import Document, document
-from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
+from twin.explore.search.candidates import (
+    Contender,
+    Decision,
+    Standing,
+    scenario_of,
+    standing,
+)
 from twin.explore.search.levers import Lever, NoLever, levers
 from twin.explore.search.recommendation import Progress
 from twin.explore.search.space import Kpis
@@ -74,7 +80,7 @@ class Threshold:
         flips = [self._flip(one) for one in self.flips]
         return {
             **self.lever.to_json(),
-            "evaluated": "exactly" if self.lever.closed else "fast",
+            "evaluated": "exactly" if self.lever.closed else "events",
             "flips": flips,
             "none": self.none,
             "not_monotone": self.odd,
@@ -117,13 +123,10 @@ class BreakEven:
         return {
             "thresholds": [*(one.to_json() for one in self.thresholds), *absent],
             "thresholds_by": {
-                "fidelity": "fast, times events / fast",
+                "fidelity": "events",
                 "points": self.points,
                 "values_not_answered": list(self.lost),
-                "contenders": [
-                    {**one.named, "events_over_fast": one.ratio, "own_events": one.own_ratio}
-                    for one in self.contest.near
-                ],
+                "contenders": [one.named for one in self.contest.near],
                 "contenders_where_exact": len(self.contest.contenders),
             },
             "tornado": [one.to_json() for one in self.bars],
@@ -197,7 +200,7 @@ class Scan:
             return
         stands = [Standing(None, "not asked")] * len(self.contenders)
         for place, outcome in zip(who, outcomes, strict=True):
-            stands[place] = self.contenders[place].stand(outcome)
+            stands[place] = standing(outcome)
         self.known[value] = tuple(stands)
         if len(who) < len(self.contenders):
             self.partial.add(value)
@@ -216,7 +219,7 @@ def break_even(contest: Decision) -> BreakEven:
 
 
 def find_flips(contest: Decision, moved: Sequence[Lever]) -> tuple[tuple[Threshold, ...], int]:
-    """The flips of each lever, and how many answers of the fast path were asked for. All levers go
+    """The flips of each lever, and how many answers were asked for. All levers go
     on together, so that a round fills all workers."""
     near = contest.near
     scans = [Scan(one, contest, contest.contenders if one.closed else near) for one in moved]
@@ -237,7 +240,9 @@ def _ask(contest: Decision, base: Document, asked: Sequence[tuple[Scan, Wanted]]
             scan.known[value] = tuple(closed(one, value) for one in scan.contenders)
         elif overrides is not None:
             moved = overrides(value)
-            points += [SweepPoint(base, {**scan.contenders[n].overrides, **moved}) for n in who]
+            points += [
+                SweepPoint(base, {**scan.contenders[n].overrides, **moved}, "events") for n in who
+            ]
     found = dict(
         answer_points(
             points,
@@ -258,7 +263,7 @@ def _ask(contest: Decision, base: Document, asked: Sequence[tuple[Scan, Wanted]]
 
 def _tell(contest: Decision, counts: SweepProgress) -> None:
     if contest.progress is not None:
-        contest.progress(Progress("moving levers, fast path", counts.done, counts.points))
+        contest.progress(Progress("moving levers", counts.done, counts.points))
 
 
 def _threshold(scan: Scan) -> Threshold:

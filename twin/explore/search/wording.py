@@ -26,7 +26,7 @@ def recommendation_sentences(found: Recommendation) -> list[str]:
     ]
     said = (
         f"{found.examined:,} layouts examined, {sum(found.pruned.values()):,} pruned, "
-        f"{found.evaluated:,} estimated, {found.confirmed:,} simulated. {proof(found)}"
+        f"{found.evaluated:,} planned, {found.simulated:,} simulated. {proof(found)}"
     )
     if pick is None:
         return [f"Asked for {goal.words}: {_why_no_pick(found)}", said, *failed]
@@ -61,7 +61,7 @@ def _why_no_pick(found: Recommendation) -> str:
 def in_words(one: Answered, scenario: Scenario) -> str:
     """A layout and its figures in a sentence."""
     gpus = one.layout.nodes * scenario.cluster.node.gpus
-    return f"{gpus:,} GPUs, {one.layout.words}: {figures_in_words(one.best)}"
+    return f"{gpus:,} GPUs, {one.layout.words}: {figures_in_words(one.answer)}"
 
 
 def figures_in_words(one: PointOutcome) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.answers.nearest import document
-from twin.explore.search.candidates import Contender, Decision, Standing
+from twin.explore.search.candidates import Contender, Decision, Standing, standing
 from twin.explore.search.levers import Lever, levers
 from twin.explore.search.thresholds import Bar
 from twin.explore.sweep.points import SweepPoint
@@ -237,13 +237,13 @@ def stand(
     moved: Mapping[str, tuple[Lever, float]],
 ) -> tuple[Standing, ...]:
     """How contenders stand with some levers at other values, by their names: those that need it are
-    answered by the fast path together, then what follows exactly is worked out, losses last."""
+    simulated together, then what follows exactly is worked out, losses last."""
     overrides: dict[str, Any] = {}
     for lever, value in moved.values():
         if lever.overrides is not None:
             overrides |= lever.overrides(value)
     stands = (
-        _estimated(contest, contenders, overrides) if overrides else [c.now for c in contenders]
+        _simulated(contest, contenders, overrides) if overrides else [c.now for c in contenders]
     )
     exact = [(lever, value) for lever, value in moved.values() if lever.closed is not None]
     for lever, value in sorted(exact, key=lambda pair: pair[0].path == "goodput"):
@@ -255,15 +255,15 @@ def stand(
     return tuple(stands)
 
 
-def _estimated(
+def _simulated(
     contest: Decision, contenders: Sequence[Contender], overrides: Mapping[str, Any]
 ) -> list[Standing]:
     base = document(contest.scenario)
-    points = [SweepPoint(base, {**one.overrides, **overrides}) for one in contenders]
+    points = [SweepPoint(base, {**one.overrides, **overrides}, "events") for one in contenders]
     answers = dict(
         answer_points(points, pool=contest.pool, folder=contest.folder, play_unfit=False)
     )
-    return [one.stand(answers[place]) for place, one in enumerate(contenders)]
+    return [standing(answers[place]) for place in range(len(contenders))]
 
 
 def _say(

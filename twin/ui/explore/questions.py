@@ -281,7 +281,7 @@ def _spot(one: Contender, layout: ParallelLayout, role: Role) -> FoundLayout:
         overrides=dict(one.overrides),
         status="fits",
         role=role,
-        fidelity="simulated" if one.own_ratio else "estimate",
+        fidelity="simulated",
         kpis=dict(one.now.kpis or {}),
         headroom=one.headroom_bytes,
     )

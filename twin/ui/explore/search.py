@@ -35,8 +35,8 @@ from twin.ui.explore.questions import (
 from twin.ui.place import OpenPlan, grid, place, ready, table, theme
 
 _WANTED: Final = "explore search"
-_PER_SECOND: Final = 1500
-"""Layouts that a core estimates per second, roughly."""
+_PER_SECOND: Final = 10_000
+"""Layouts that a core judges per second, roughly."""
 _GLANCE: Final = 0.4
 """Seconds for which the page waits for the first curve before it says that it is coming."""
 
@@ -88,7 +88,7 @@ def _ask(asked: SearchAsked | None) -> None:
 
 def _answer(shown: OpenPlan, wanted: SearchAsked) -> SearchResult | None:
     """What a search has found; None while it is at work, or where it has failed."""
-    words = "Searching: layouts are estimated, the best are simulated."
+    words = "Searching: layouts are bounded, the best are simulated."
     found = ready(explored(study_of(wanted), wanted), shown.plan, words)
     if found is None:
         st.caption("Results are kept: a stopped search goes on from there.")

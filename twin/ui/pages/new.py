@@ -89,7 +89,7 @@ def _answer(asked: PlanQuestion, found: PlanRequest, stored: Decision | None) ->
         pending = None
     if pending is None:
         st.button("Find the plan", icon=":material/search:", on_click=_ask)
-        small("Layouts are searched and the best are simulated: about two minutes.")
+        small("Layouts are searched and the best are simulated: about a minute.")
     elif made is None:
         _watch(pending, found.seconds)
     for sentence in rest:
