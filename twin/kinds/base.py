@@ -37,6 +37,7 @@ Verb = Literal[
     "sweep",
     "recommend",
     "improve",
+    "schedule",
     "explain",
     "export",
     "seal",

@@ -7,7 +7,7 @@ shape of the best of them, with that one's split of layers. What it finds is com
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -50,7 +50,8 @@ PAIRED: Final[Mapping[str, Any]] = {
 SPARE: Final = 0.02
 """OURS: share of a GPU's memory that found orders leave free where known ones do."""
 SHAPES: Final = 2
-"""Shapes that are searched."""
+NEAR: Final = 1.15
+"""OURS: shapes that are searched, and how much longer than the best one's their step may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,8 @@ class Found:
             return [
                 "No known schedule fits in memory: `twin check` names the nearest plans that do."
             ]
+        if self.scenario.parallel.pipeline == 1:
+            return ["One stage waits for no other: it has no order to search for."]
         looked = f"{self.looked_at:,} orders were tried in {duration(self.seconds)}."
         if self.best is None:
             first = f"No order was found that is faster than {known.name}, the best known."
@@ -179,9 +182,9 @@ def told(row: Row) -> dict[str, Any]:
 class Told:
     """Who wants to know how far the search is; `stop` is asked now and then."""
 
-    doing: Any = None
-    """Called with what is done, seconds or schedules done and their number."""
-    stop: Any = None
+    doing: Callable[[str, int, int], None] | None = None
+    """Called with what is done, seconds or schedules done, and their number."""
+    stop: Callable[[], bool] | None = None
 
     def say(self, doing: str, done: float, total: float) -> None:
         """Tell it."""
@@ -204,10 +207,7 @@ def find(
     seed: int = 0,
 ) -> Found:
     """The best known schedule of a scenario, and a better order if there is one. Raises
-    `UsageError` where the plan itself cannot run, or has one stage."""
-    if scenario.parallel.pipeline == 1:
-        fix = "set parallel.pipeline to 2 or more"
-        raise UsageError([Problem("TW432", "parallel.pipeline", "one stage has no schedule", fix)])
+    `UsageError` where the plan itself cannot run."""
     with closing(open_executor(pool)) as executor:
         return _Run(scenario, executor, folder, told or Told(), seconds, seed).run()
 
@@ -237,7 +237,8 @@ class _Run:
             raise UsageError([Problem(one.code or "TW431", one.path, one.reason, one.hint)])
         known = sorted((one for one in rows if one.outcome.answered), key=lambda one: one.step_ns)
         found = Found(self.scenario, written, tuple(known))
-        for share, row in enumerate(_of_each_shape(known)):
+        several = self.scenario.parallel.pipeline > 1
+        for share, row in enumerate(_of_each_shape(known) if several else ()):
             found = self._better(found, row, self.seconds / 2**share / 1.5)
         return replace(found, seconds=monotonic() - begun)
 
@@ -264,12 +265,12 @@ class _Run:
         search.rounds(1, 1)  # compiles what is not compiled yet
         begun, ends = monotonic(), monotonic() + seconds
 
-        def tell(ns: int) -> None:
-            best = duration(ns / 1e9)
-            self.told.say(f"orders, {best}", monotonic() - begun, seconds)
+        def goes_on() -> bool:
+            self.told.say("orders (seconds)", monotonic() - begun, seconds)
+            return not self.told.stopped
 
-        while monotonic() < ends and not self.told.stopped:
-            search.run(min(ends, monotonic() + seconds / 3), tell)
+        while monotonic() < ends and goes_on():
+            search.run(min(ends, monotonic() + seconds / 3), goes_on)
             if not shape.tighten(search):
                 search = shape.search(orders, self.seed + 1, search)
         schedules = shape.schedules(search)
@@ -347,7 +348,8 @@ def _of_each_shape(known: Sequence[Row]) -> list[Row]:
     for row in known:
         if row.fits and not any(_same_shape(row, one) for one in found):
             found.append(row)
-    return found[:SHAPES]
+    near = [row for row in found if row.step_ns <= NEAR * found[0].step_ns]
+    return near[:SHAPES]
 
 
 @dataclass(slots=True)

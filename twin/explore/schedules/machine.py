@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from twin.explore.schedules import kernel as plain
+from twin.loading.kept_trees import folders
 
 _NAME: Final = "twin.explore.schedules.compiled_kernel"
 
@@ -26,6 +27,7 @@ def kernel() -> Any:
     sys.modules[_NAME] = found
     spec.loader.exec_module(found)
     numba: Any = import_module("numba")
+    numba.config.CACHE_DIR = str(folders(__file__)[-1])
     for name, function in vars(found).items():
         if isinstance(function, FunctionType) and function.__module__ == _NAME:
             setattr(found, name, numba.njit(cache=True, error_model="numpy")(function))

@@ -148,15 +148,15 @@ class Search:
         for words in known:
             self._keep(order_of(tables, words))
 
-    def run(self, ends: float, told: Callable[[int], None] | None = None) -> None:
-        """Search until a time of `monotonic`: a third by what orders are made of, the rest turn by
-        turn."""
+    def run(self, ends: float, goes_on: Callable[[], bool]) -> None:
+        """Search until a time of `monotonic`, or until told: a third by what orders are made of,
+        the rest turn by turn."""
         begun = monotonic()
         for _ in self._by_parts(begun + (ends - begun) / 3):
-            self._tell(told)
-        while monotonic() < ends:
+            if not goes_on():
+                return
+        while monotonic() < ends and goes_on():
             self._by_turns()
-            self._tell(told)
 
     def rounds(self, parts: int, turns: int) -> None:
         """Search so many batches of each kind, whatever the time: twice the same."""
@@ -165,10 +165,6 @@ class Search:
             next(batches, None)
         for _ in range(turns):
             self._by_turns()
-
-    def _tell(self, told: Callable[[int], None] | None) -> None:
-        if told is not None and self.best:
-            told(self.best[0].ns)
 
     def _keep(self, order: Order) -> None:
         """Among the best, each step once."""

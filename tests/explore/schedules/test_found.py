@@ -1,0 +1,69 @@
+"""`twin schedule`: what is found is checked by events, fits, and is written as a plan that runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, twin_command
+from twin.answers.executors import PoolChoice
+from twin.explore.schedules.found import find, known_schedules
+from twin.loading import load
+from twin.schedules.custom import Custom
+
+SMALL = (
+    "cluster.nodes=4",
+    "model.layers=16",
+    "parallel.pipeline=4",
+    "parallel.virtual=1",
+    "parallel.schedule=1f1b",
+    "train.global_batch=32seq",
+)
+"""Four stages and eight micro-batches of GPT-3."""
+NAME = "gpt-175b-64xa100-full"
+
+__all__ = ["twin_command"]
+
+
+def test_a_found_order_is_faster_than_all_known_ones_that_fit() -> None:
+    scenario = load(NAME, SMALL)
+    assert scenario.parallel.schedule.kind == "1f1b"
+    names = [name for name, _ in known_schedules(scenario)]
+    assert names[0] == "1f1b, as written"
+    found = find(scenario, pool=PoolChoice(1), seconds=1.5)
+    assert found.best is not None
+    assert isinstance(found.best.schedule, Custom)
+    assert found.best.fits
+    assert all(found.best.step_ns < row.step_ns for row in found.known if row.fits)
+    assert found.gap is not None
+    assert 0 <= found.gap < 1
+
+
+def test_the_written_plan_runs_as_it_was_told(twin_command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "better.yaml"
+    asked = ("schedule", NAME, *(f"--set={one}" for one in SMALL), "--jobs=1", "--patience=1s")
+    done = twin_command(*asked, "--json", "-o", str(file), "--no-cache")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    found = told["found"] or told["known"][0]
+    again = json.loads(twin_command("run", str(file), "--json").out)
+    assert again["kpis"]["step_seconds"] == pytest.approx(found["step_seconds"], rel=1e-9)
+    beside = tmp_path / "better.schedule.yaml"
+    again = twin_command("check", str(file), f"--set=parallel.schedule={beside}", "--json")
+    assert json.loads(again.out)["fits"]
+
+
+def test_one_stage_has_nothing_to_search(twin_command: Command) -> None:
+    one = ("--set=parallel.pipeline=1", "--set=cluster.nodes=1", "--set=model.layers=4")
+    done = twin_command(
+        "schedule",
+        NAME,
+        *one,
+        "--set=parallel.virtual=1",
+        "--jobs=1",
+        "--set=parallel.schedule=1f1b",
+    )
+    assert done.code == 0, done.err
+    assert "One stage waits for no other" in done.out
