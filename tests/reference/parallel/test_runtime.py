@@ -28,14 +28,39 @@ K2 = INTERLEAVED | {"extra_warmup": 1, "overlap_all_to_all": True, "defer_weight
 
 ZB, DUAL = {"kind": "zb_h1"}, {"kind": "dualpipe"}
 ZB_H2 = {"kind": "zb_h2", "post_validation": False}
+
+
+def custom(*orders: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "custom", "version": 1, "stages": len(orders), "orders": orders, **fields}
+
+
+FOUND_2 = custom("0F*2 [0F 0I 0W] (0I 0W)*2", "(1F 1I)*2 [1F 1I 1W] 1W*2", chunks=1)
+FOUND_4 = custom(
+    "0F*3 [0F 0I 0W] (0I 0W)*3",
+    "1F*3 1I [1F 1I 1W] (1W 1I)*2 1W",
+    "2F*2 2I 2F 2I [2F 2I 2W] 2W 2I 2W*2",
+    "(3F 3I)*3 [3F 3I 3W] 3W*3",
+    chunks=1,
+)
+FOUND_PAIRS = custom(
+    "0F*2 2F*2 0F*2 2I 2W 2F&2B 2F&0B 0B (2I 2W)*2 0B*2",
+    "1F*2 3F 3F&3B 1F&3I 1F&1B 3F&1B 3F&3I 3B 1B 1I 3W 1W 3W",
+    chunks=2,
+)
+"""Orders that the search found: 2 and 4 stages, and pairs of 2 x 2 chunks."""
+V = custom("[0F 3F 3I 3W 0I 0W]", "[1F 2F 2B 1B]", chunks=2, placement="v")
 LAYOUTS: list[tuple[int, dict[str, Any]]] = [
     (1, {"virtual": 2, "schedule": K2}),
     (2, {"pipeline": 2, "layers": [1, 3]}),
-    (2, {"pipeline": 2, "schedule": ZB}),
-    (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
+    (2, {"pipeline": 2, "schedule": FOUND_2}),
+    (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": FOUND_PAIRS}),
     (4, {"pipeline": 2, "expert": 2, "schedule": DUAL}),
 ]
 FURTHER: list[tuple[int, dict[str, Any]]] = [
+    (2, {"pipeline": 2, "schedule": ZB}),
+    (4, {"pipeline": 2, "expert": 2, "virtual": 2, "schedule": K2}),
+    (4, {"pipeline": 4, "schedule": FOUND_4}),
+    (2, {"pipeline": 2, "virtual": 2, "schedule": V}),
     (1, {}),
     (2, {}),
     (2, {"pipeline": 2}),
