@@ -122,13 +122,15 @@ def test_the_memory_margin_is_what_the_plan_has_left(fastest):
     found = contest(fastest)
     flips = flips_of(found, "memory margin")
     chosen = replaced(document(found.scenario), found.pick.overrides)
-    memory = plan(chosen).memory
+    memory, split = plan(chosen).memory, [*plan(chosen).layers_per_part]
     assert flips[0].value == memory.budget - memory.peak.peak_bytes
     assert flips[0].reason == "does not fit"
     for extra, fits in ((flips[0].value, True), (flips[0].value + 1, False)):
         reserve = value_at(document(chosen), "cluster.node.gpu.reserve")
         grown = [*reserve, {"name": "more", "bytes": f"{extra:.0f}B"}]
-        again = replaced(document(chosen), {"cluster.node.gpu.reserve": grown})
+        # With a split of its own it would make room.
+        kept = {"cluster.node.gpu.reserve": grown, "parallel.layers": split}
+        again = replaced(document(chosen), kept)
         assert plan(again).memory.fits is fits
 
 
