@@ -14,6 +14,7 @@ import pytest
 from tests.schedules.player import Times, play
 from tests.schedules.test_orders import SETTINGS, schedule_of
 from twin.explore.schedules.bound import least_ns
+from twin.explore.schedules.known import dualpipe_v
 from twin.explore.schedules.search import Order, Search, Words, order_of, peaks
 from twin.explore.schedules.tables import Tables, code_of, turn_of
 from twin.schedules.base import ChunkMap, Schedule, looped
@@ -200,3 +201,15 @@ def test_the_same_seed_finds_the_same() -> None:
     one, other = (searched(tables, known, turns=2).best[0] for _ in range(2))
     assert one.ns == other.ns
     assert (one.words == other.words).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 8), (4, 12), (8, 32)])
+def test_dualpipe_cut_in_half_has_dualpipes_bubble_of_half_the_chunks(
+    shape: tuple[int, int],
+) -> None:
+    """DualPipe of twice the stages: (p - 1)(F&B + B - 3 W), on half of them (DualPipe, README)."""
+    stages, microbatches = shape
+    cut = dualpipe_v(stages, microbatches)
+    assert cut.problems(stages, 2, microbatches) == []
+    step = play(cut, (stages, 2, microbatches), Times(1, 1, 1, pair=3))
+    assert set(step.idle) == {(stages - 1) * (3 + 2 - 3)}

@@ -7,7 +7,7 @@ shape of the best of them, with that one's split of layers. What it finds is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,17 +21,16 @@ from twin.answers.nearest import Document, document, replaced
 from twin.engine import lower
 from twin.errors import Problem, UsageError
 from twin.explore.schedules.bound import least_ns
+from twin.explore.schedules.known import copies, known_schedules, schedule_from
 from twin.explore.schedules.search import MOST_TURNS, Order, Search, Words, order_of, peaks
 from twin.explore.schedules.tables import ROOM, Bytes, Tables, tables_of
 from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.loading import scenario_hash
 from twin.planning import plan
-from twin.planning.launched import launched
 from twin.planning.types import Plan
 from twin.reports.table import duration, percent
 from twin.scenario import Scenario
-from twin.schedules import KNOWN
 from twin.schedules.base import Schedule
 from twin.schedules.custom import Custom, custom
 from twin.schedules.notation import turns_of
@@ -42,11 +41,6 @@ SECONDS: Final = 60.0
 """OURS: how long is searched, as long as a person waits."""
 LEAST: Final = 1e-4
 """Share of the step that a found order has to gain over the best known one."""
-PAIRED: Final[Mapping[str, Any]] = {
-    "kind": "interleaved_1f1b",
-    "extra_warmup": 1,
-    "overlap_all_to_all": True,
-}
 SPARE: Final = 0.02
 """OURS: share of a GPU's memory that found orders leave free where known ones do."""
 SHAPES: Final = 2
@@ -288,53 +282,6 @@ class _Run:
         return replace(found, best=best, layers=shape.layers)
 
 
-def schedule_from(written: Mapping[str, Any]) -> Schedule:
-    """The schedule of plain data."""
-    kind = str(written["kind"])
-    return (KNOWN.get(kind) or Custom).model_validate(written)
-
-
-def known_schedules(scenario: Scenario) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The scenario's own schedule, then every known one, each with chunks per stage that it runs;
-    pairs where there are experts."""
-    parallel = scenario.parallel
-    own = parallel.schedule
-    written = [own.model_dump(mode="json"), *({"kind": kind} for kind in KNOWN)]
-    if scenario.model.moe is not None:
-        written += [dict(PAIRED), {**PAIRED, "defer_weight_grad": True}]
-    seen: set[Schedule] = set()
-    for place, values in enumerate(written):
-        schedule = schedule_from(values)
-        if schedule in seen or (place and not _launches(scenario, schedule)):
-            continue
-        seen.add(schedule)
-        several = schedule.kind == "interleaved_1f1b"
-        virtual = parallel.virtual if place == 0 else max(2, parallel.virtual) if several else 1
-        found: dict[str, Any] = {"parallel.schedule": values, "parallel.virtual": virtual}
-        if place and (virtual != parallel.virtual or _copies(schedule) != _copies(own)):
-            found["parallel.layers"] = None
-        yield _name(schedule) + (", as written" if place == 0 else ""), found
-
-
-def _copies(schedule: Schedule) -> int:
-    return schedule.chunk_map(2, 1).copies
-
-
-def _launches(scenario: Scenario, schedule: Schedule) -> bool:
-    """Whether the scenario's software runs a schedule."""
-    layout = scenario.parallel.model_copy(update={"schedule": schedule})
-    asked = scenario.model_copy(update={"parallel": layout})
-    return launched(asked).parallel.schedule == schedule
-
-
-def _name(schedule: Schedule) -> str:
-    """The schedule with the settings that are not as usual."""
-    fields = type(schedule).model_fields.items()
-    changed = [k.replace("_", " ") for k, it in fields if getattr(schedule, k) != it.default]
-    marks = [one for one in changed if one not in ("kind", "version", "orders", "stages", "chunks")]
-    return f"{schedule.kind} ({', '.join(marks)})" if marks else str(schedule.kind)
-
-
 def _same_shape(one: Row, other: Row) -> bool:
     maps = [
         (row.schedule.chunk_map(4, row.virtual), row.schedule.staggered) for row in (one, other)
@@ -373,14 +320,14 @@ class _Shape:
             "parallel.virtual": row.virtual,
         }
         own = schedule_from(base["parallel"]["schedule"])
-        if changed or _copies(own) != _copies(row.schedule):
+        if changed or copies(own) != copies(row.schedule):
             values["parallel.layers"] = None
         made = plan(replaced(base, values))
         pairs = made.scenario.model.moe is not None and _pairs(made.scenario)
         tables = tables_of(made, lower(made), pairs=pairs)
         shape = cls(base, row, made, tables, pairs, made.layers_per_part)
         order = order_of(tables, shape.words(row.schedule, made.microbatches))
-        count = shape.searched // _copies(row.schedule)
+        count = shape.searched // copies(row.schedule)
         shape.tables = tables.with_room(_room(made, tables, order))._replace(microbatches=count)
         return shape
 
@@ -431,7 +378,7 @@ class _Shape:
     @property
     def whole(self) -> Tables:
         """Tables of the whole step."""
-        count = self.plan.microbatches // _copies(self.row.schedule)
+        count = self.plan.microbatches // copies(self.row.schedule)
         return self.tables._replace(microbatches=count)
 
     @property

@@ -67,6 +67,8 @@ class Made:
     pairs: bool = False
     share: float = 0.5
     """Of `SHARES`."""
+    known: int | None = None
+    """The known order that it is, but for its last backwards; None: all of the above."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +147,9 @@ class Search:
             self.looked_at = before.looked_at
             for order in before.best:
                 self._keep(played(tables, order.words, order.lengths))
-        for words in known:
-            self._keep(order_of(tables, words))
+        self.known = [order_of(tables, words) for words in known]
+        for order in self.known:
+            self._keep(order)
 
     def run(self, ends: float, goes_on: Callable[[], bool]) -> None:
         """Search until a time of `monotonic`, or until told: a third by what orders are made of,
@@ -196,6 +199,9 @@ class Search:
         """1F1B and its kin: interleaved, ZB-H1 and ZB-H2, with pairs and without."""
         tables = self.tables
         stages, chunks = tables.stages.shape[1], tables.size
+        for place in range(len(self.known)):
+            for last in (2 * stages, 4 * stages):
+                yield Made(1, (), (), (last,) * stages, known=place)
         looped = (tables.chunks[STAGE] == np.arange(chunks) % stages).all()
         if not looped or not chunks:
             return
@@ -219,9 +225,8 @@ class Search:
     def _made(self, made: Made) -> Order:
         """The order that is made of this."""
         tables, code = self.tables, kernel()
-        warm, late, last = (np.array(one, np.int64) for one in (made.warm, made.late, made.last))
-        ways = np.array((made.halves, made.pairs), np.int64)
-        words, lengths = code.build(*_sequences(tables, made.round), warm, late, tables, ways)
+        last = np.array(made.last, np.int64)
+        words, lengths = self._begun(made)
         self.looked_at += 1
         if last.any():
             words, lengths, since = code.split_last(words, lengths, last, tables)
@@ -232,11 +237,20 @@ class Search:
         self._keep(order)
         return order
 
+    def _begun(self, made: Made) -> tuple[Codes, Numbers]:
+        """Its words before its last backwards are changed."""
+        if made.known is not None:
+            return self.known[made.known].words, self.known[made.known].lengths
+        warm, late = np.array(made.warm, np.int64), np.array(made.late, np.int64)
+        ways = np.array((made.halves, made.pairs), np.int64)
+        sequences = _sequences(self.tables, made.round)
+        return kernel().build(*sequences, warm, late, self.tables, ways)
+
     def _varied(self, made: Made) -> Made:
         """With one thing changed."""
         draw = self.chance.integers
         most = int(np.bincount(self.tables.chunks[STAGE]).max()) * self.tables.microbatches
-        match int(draw(7)):
+        match int(draw(7)) if made.known is None else int(draw(2, 5)) | 1:
             case 0 | 1:
                 return replace(made, warm=self._shifted(made.warm, most))
             case 2 | 3:

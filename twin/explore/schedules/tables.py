@@ -100,7 +100,7 @@ def tables_of(plan: Plan, program: Program, *, pairs: bool) -> Tables:
     """The tables of a plan."""
     chunk_map = program.chunk_map
     costs = _Costs(program, TemplateTimings(program))
-    needs = footprints(plan.scenario.memory, plan.chunks)
+    needs = footprints(plan.chunks)
     size, stages = len(chunk_map.stage_of), program.stages
     codes = 4 * size + 2 * size * size
     table, held = np.zeros((9, codes), np.int64), np.zeros((2, codes))
