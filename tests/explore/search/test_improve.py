@@ -9,7 +9,7 @@ import twin
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced
 from twin.errors import ScenarioError
-from twin.explore.search.improve import LEAST, Edit, Improvement, edits, improve
+from twin.explore.search.improve import LEAST, Edit, Improvement, Tried, edits, improve, pairs
 from twin.loading import load_any
 from twin.scenario import Scenario
 
@@ -73,3 +73,16 @@ def test_edits_are_those_that_the_software_runs() -> None:
         if "parallel.schedule" in one.overrides
     }
     assert schedules <= {"1f1b", "interleaved_1f1b"}
+
+
+def test_stages_that_choose_take_part_in_pairs_that_take_their_memory(found: Improvement) -> None:
+    """By itself the edit fills the memory; beside another that needs some, stages choose anew."""
+    stages = Edit(("memory by stage",), {"memory.by_stage": "auto"})
+    assert stages.words in {edit.words for edit in edits(found.scenario)}
+    full = replace(found.tried[0].outcome, headroom_bytes=0.0)
+    larger = replace(full, headroom_bytes=(found.usual.headroom_bytes or 0.0) / 2)
+    other = Edit(("chunks per stage",), {"parallel.virtual": 2})
+    made = replace(found, tried=(Tried(stages, full), Tried(other, larger)))
+    assert [pair.fields for pair in pairs(made)] == [("memory by stage", "chunks per stage")]
+    same = Edit(("offload",), {"memory.offload": []})
+    assert not pairs(replace(made, tried=(Tried(same, full), Tried(other, larger))))

@@ -77,6 +77,11 @@ class Edit:
         """What it costs to do."""
         return "; ".join(dict.fromkeys(COSTS[name] for name in self.fields))
 
+    @property
+    def adapts(self) -> bool:
+        """Whether stages choose what they need, whatever memory another edit takes."""
+        return self.overrides.get("memory.by_stage") == "auto"
+
     def joined(self, other: Edit) -> Edit | None:
         """Both edits together; None where they are of one field, or contradict each other."""
         same = self.overrides.keys() & other.overrides.keys()
@@ -310,7 +315,7 @@ def pairs(found: Improvement, over: Sequence[Tried] = ()) -> list[Edit]:
         (one.step_ns * other.step_ns, made)
         for one, other in both
         if (made := one.edit.joined(other.edit)) is not None
-        and _room(found, one.outcome, other.outcome) >= 0
+        and _room(found, *(half.outcome for half in (one, other) if not half.edit.adapts)) >= 0
     ]
     ranked.sort(key=lambda one: one[0])
     return [made for _, made in ranked[:MOST_PAIRS]]
@@ -387,14 +392,14 @@ def _policies(scenario: Scenario, around: Space) -> Iterator[Edit]:
 def _by_stage(scenario: Scenario, around: Space) -> Iterator[Edit]:
     """Each stage does as much as its memory asks for: of what all do now, or of all that is
     known."""
-    for every in ((scenario.memory,), (scenario.memory, *around.memory)):
-        allowed = {
-            f"memory.{key}": list(
-                dict.fromkeys(name for one in every for name in getattr(one, key))
-            )
-            for key in ("recompute", "offload")
-        }
-        yield Edit(("memory by stage",), {"memory.by_stage": "auto", **allowed})
+    chosen: dict[str, Any] = {"memory.by_stage": "auto"}
+    yield Edit(("memory by stage",), chosen)
+    every = (scenario.memory, *around.memory)
+    allowed = {
+        f"memory.{key}": list(dict.fromkeys(name for one in every for name in getattr(one, key)))
+        for key in ("recompute", "offload")
+    }
+    yield Edit(("memory by stage",), chosen | allowed)
 
 
 def _overlaps(scenario: Scenario) -> Iterator[Edit]:
