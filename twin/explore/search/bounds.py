@@ -61,7 +61,7 @@ from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_p
 from twin.engine.program import COMPUTE, GATHER, OverlapLoss, Step, Template
 from twin.hardware.host_costs import HostCosts
 from twin.planning.chunks import layers_of
-from twin.planning.columns import columns
+from twin.planning.columns import Columns, columns
 from twin.planning.footprint import kept_bytes
 from twin.planning.layer_times import Scale
 from twin.planning.memory import states
@@ -111,7 +111,7 @@ class LayerTimes:
     """Layers of the model of this kind."""
     passes: Mapping[Pass, Least]
     paired: Mapping[Pass, float]
-    """Nanoseconds of a forward and each kind of backward as a pair; empty where none runs."""
+    """Nanoseconds of a forward and each kind of backward as a pair."""
     kept: float
     """Bytes that wait for the backward pass of one micro-batch, on the device or the host."""
 
@@ -331,6 +331,12 @@ def waiting(
     return _waiting(schedule, shape, walked, away)  # pyright: ignore[reportArgumentType]
 
 
+@lru_cache(maxsize=4 * QUARTERS)
+def _order(schedule: Schedule, stage: int, shape: tuple[int, int], microbatches: int) -> Columns:
+    """The last few orders: what stays and what goes away is asked of each."""
+    return columns(schedule.stage_order(stage, *shape, microbatches))
+
+
 @lru_cache(maxsize=4096)
 def _waiting(
     schedule: Schedule, shape: tuple[int, int], microbatches: int, away: bool
@@ -340,7 +346,7 @@ def _waiting(
     ends = sorted({-(-stages * part // QUARTERS) for part in range(1, QUARTERS + 1)})
     found: list[Waiting] = []
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-        order = columns(schedule.stage_order(end - 1, *shape, microbatches))
+        order = _order(schedule, end - 1, shape, microbatches)  # pyright: ignore[reportArgumentType]
         sign = np.array([(kind == "F") - (kind in "BI") for kind, _ in order.rows])
         # What weights' gradients need stays: inputs, and gradients of outputs beside them.
         late = np.array([2 * (kind == "I") - 2 * (kind == "W") for kind, _ in order.rows])
@@ -397,8 +403,7 @@ def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int)
     profile = scenario.calibration
     beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
     pairs: dict[Pass, float] = {
-        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside)
-        for kind in (("B", "I") if scenario.parallel.schedule.pairs else ())
+        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside) for kind in ("B", "I")
     }
     return LayerTimes(
         layer=layer,

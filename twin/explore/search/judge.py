@@ -224,13 +224,16 @@ class Judge:
         )
 
     def _times(self, layout: ParallelLayout) -> tuple[LayerTimes, ...]:
-        """The least times of the layers, as the layout cuts them: pairs hide exchanges, and from
-        ZeRO-2 on passes reduce or gather over all replicas."""
+        """The least times of the layers, as the layout cuts them: from ZeRO-2 on passes reduce or
+        gather over all replicas."""
         wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
+        if self.scenario.train.routing.kind != "balanced":
+            # What experts keep depends on how many layers of them a rank has.
+            wide = (*wide, layout.pipeline, self._copies(layout))
         return self._known.once(
             lambda: model_times(layout.applied(self.scenario)),
             *("times", layout.tensor, layout.context, layout.expert, layout.expert_tensor),
-            *(layout.micro_batch, id(layout.memory), layout.schedule.pairs, *wide),
+            *(layout.micro_batch, id(layout.memory), *wide),
         )
 
     def _closing(self, layout: ParallelLayout) -> float:
