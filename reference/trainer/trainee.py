@@ -237,7 +237,7 @@ def assemble(
     if run.memory.by_stage == "auto":
         message = "this trainer does not know how much memory its stages have"
         fix = "write what `twin run --json` names under memory.by_stage"
-        wrong = [Problem("TW379", "memory.by_stage", message, fix)]
+        wrong = [Problem("TW129", "memory.by_stage", message, fix)]
     if wrong:
         raise UsageError(wrong)
     policies = run.memory.of_chunks(stage_of_chunk)

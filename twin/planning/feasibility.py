@@ -83,6 +83,7 @@ CODES: Final = {
     "TW126": "the rank order puts a rank on two stages",
     "TW127": "parameters stay gathered for several micro-batches in flight",
     "TW128": "gradients sharded pass by pass over stages that run at different times",
+    "TW129": "policies by stage that are not one per stage or chunk",
     "TW130": "collectives by NVLink SHARP on a node without it",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
     "TW136": "loads of experts that do not name every expert, or every layer",
@@ -94,7 +95,6 @@ CODES: Final = {
     "TW376": "fully_shard without sharded parameters",
     "TW377": "adapters on modules that predict further tokens",
     "TW378": "places for experts with a dispatcher that pads nothing",
-    "TW379": "policies by stage that are not one per stage or chunk",
 }
 """Stable codes of the rules of layouts, with what each means."""
 

@@ -98,7 +98,7 @@ class MemorySpec(Spec):
             return []
         message = f"by_stage has {len(self.written)} entries for {stages} stages, {chunks} chunks"
         hint = f"write one policy per stage ({stages}) or per chunk ({chunks})"
-        return [Problem("TW379", "memory.by_stage", message, hint)]
+        return [Problem("TW129", "memory.by_stage", message, hint)]
 
     def of_chunks(self, stage_of: Sequence[int]) -> tuple[MemorySpec, ...]:
         """The policy of every chunk, from the stage of each; the same policy is one object."""
