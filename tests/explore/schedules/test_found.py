@@ -27,16 +27,17 @@ NAME = "gpt-175b-64xa100-full"
 __all__ = ["twin_command"]
 
 
-def test_a_found_order_is_faster_than_all_known_ones_that_fit() -> None:
+def test_no_known_schedule_that_fits_is_faster() -> None:
     scenario = load(NAME, SMALL)
     assert scenario.parallel.schedule.kind == "1f1b"
     names = [name for name, _ in known_schedules(scenario)]
     assert names[0] == "1f1b, as written"
     found = find(scenario, pool=PoolChoice(1), seconds=1.5)
-    assert found.best is not None
-    assert isinstance(found.best.schedule, Custom)
-    assert found.best.fits
-    assert all(found.best.step_ns < row.step_ns for row in found.known if row.fits)
+    best = found.chosen
+    assert best is not None
+    assert best.fits
+    assert all(best.step_ns <= row.step_ns for row in found.known if row.fits)
+    assert best is not found.best or isinstance(best.schedule, Custom)
     assert found.gap is not None
     assert 0 <= found.gap < 1
 

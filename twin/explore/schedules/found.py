@@ -138,6 +138,8 @@ class Found:
                 f"A step takes {duration(self.best.step_ns / 1e9)} with the found order, "
                 f"{percent(gain)} less than with {known.name}, the best known."
             )
+        if (software := self.scenario.software) and software.runs and self.best:
+            first += f" {software.name} does not run such orders."
         gap = [] if self.gap is None else [f"No order is more than {percent(self.gap)} faster."]
         return [" ".join((first, *gap)), looked]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from twin.planning.feasibility import microbatches
-from twin.planning.launched import launched
 from twin.scenario import Scenario
 from twin.schedules import KNOWN
 from twin.schedules.base import Schedule, v_shaped
@@ -55,7 +54,7 @@ def known_schedules(scenario: Scenario) -> Iterator[tuple[str, dict[str, Any]]]:
     seen: set[Schedule] = set()
     for place, values in enumerate(written):
         schedule = schedule_from(values)
-        if schedule in seen or (place and not _launches(scenario, schedule)):
+        if schedule in seen:
             continue
         seen.add(schedule)
         several = schedule.kind == "interleaved_1f1b"
@@ -67,7 +66,7 @@ def known_schedules(scenario: Scenario) -> Iterator[tuple[str, dict[str, Any]]]:
     count = microbatches(scenario)
     if count >= 2 * parallel.pipeline > 2:
         cut = dualpipe_v(parallel.pipeline, count)
-        if cut not in seen and _launches(scenario, cut):
+        if cut not in seen:
             yield (
                 "dualpipe, cut in half",
                 {
@@ -81,13 +80,6 @@ def known_schedules(scenario: Scenario) -> Iterator[tuple[str, dict[str, Any]]]:
 def copies(schedule: Schedule) -> int:
     """Copies of the model in one pipeline."""
     return schedule.chunk_map(2, 1).copies
-
-
-def _launches(scenario: Scenario, schedule: Schedule) -> bool:
-    """Whether the scenario's software runs a schedule."""
-    layout = scenario.parallel.model_copy(update={"schedule": schedule})
-    asked = scenario.model_copy(update={"parallel": layout})
-    return launched(asked).parallel.schedule == schedule
 
 
 def _name(schedule: Schedule) -> str:
