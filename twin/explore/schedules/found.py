@@ -325,7 +325,7 @@ class _Shape:
         if changed or copies(own) != copies(row.schedule):
             values["parallel.layers"] = None
         made = plan(replaced(base, values))
-        pairs = made.scenario.model.moe is not None and _pairs(made.scenario)
+        pairs = row.schedule.pairs or _pairs(made.scenario)
         tables = tables_of(made, lower(made), pairs=pairs)
         shape = cls(base, row, made, tables, pairs, made.layers_per_part)
         order = order_of(tables, shape.words(row.schedule, made.microbatches))
@@ -335,7 +335,8 @@ class _Shape:
 
     def search(self, rows: Sequence[Row], seed: int, before: Search | None = None) -> Search:
         """A search that begins with known orders, and with those of a search before."""
-        words = [self.words(row.schedule, self.searched) for row in rows]
+        known = [row.schedule for row in rows if self.pairs or not row.schedule.pairs]
+        words = [self.words(schedule, self.searched) for schedule in known]
         left_out = self.plan.microbatches - self.searched
         return Search(
             self.tables, words, pairs=self.pairs, seed=seed, left_out=left_out, before=before
@@ -394,9 +395,9 @@ class _Shape:
 
 
 def _pairs(scenario: Scenario) -> bool:
-    """Whether the scenario's software runs pairs."""
+    """Whether there is an all-to-all for pairs to hide, and the scenario's software runs them."""
     runs = scenario.software.runs if scenario.software else None
-    return runs is None or runs.pairs
+    return scenario.model.moe is not None and (runs is None or runs.pairs)
 
 
 def _room(made: Plan, tables: Tables, order: Order) -> Bytes:

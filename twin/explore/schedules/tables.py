@@ -6,7 +6,8 @@ A turn is a code. Of C chunks, c is the forward of chunk c, C + c its whole back
 backward of b is 4 C + 2 (f C + b), one more where the backward is in halves.
 
 Times are those of the templates that the engine plays, each with its links and SMs to itself: what
-a second one takes right behind the first, so that the host is ahead as in a run. Bytes are those of
+a second one takes right behind the first, with the host a pass ahead: what waits for the host alone
+is left out. Bytes are those of
 the memory ledger (`twin.planning.walk`). Of what goes to host memory the device holds what is on
 its way: the copies that were found in the plan at its fullest moment.
 """
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.pass_dependencies import Passes
-from twin.engine.program import COMPUTE, DATA, SEND_FORWARD, STREAMS, Program
+from twin.engine.program import COMPUTE, DATA, HOST, SEND_FORWARD, STREAMS, Program
 from twin.engine.template_timing import (
     BEGINNING,
     Outcome,
@@ -218,6 +219,12 @@ def _behind_itself(timing: TemplateTiming) -> list[int]:
     first = _played(timing, 0, None)
     tails = _tails(first, 0)
     at = tails[COMPUTE][0]
+    issues = sum(
+        lasts
+        for step, lasts in zip(timing.steps, timing.durations, strict=True)
+        if step.stream == HOST
+    )
+    tails[HOST] = at - issues, at - issues, at - issues, HOST, 0, None
     second = _played(timing, at, tails)
     by = at if second.alike else 0
     later = _tails(second, by, tails)
