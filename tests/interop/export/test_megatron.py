@@ -394,3 +394,14 @@ def test_a_plan_as_launched_is_what_the_arguments_say(name):
     assert back.parallel.schedule == made.parallel.schedule
     assert set(back.memory.recompute) == set(made.memory.recompute)
     assert back.memory.fp8_store == made.memory.fp8_store == ()
+
+
+def test_stages_that_differ_have_flags_of_their_own() -> None:
+    names = ["{recompute: [norms]}", "{recompute: []}", *["{}"] * 6]
+    policies = f"memory={{recompute: [full], by_stage: [{', '.join(names)}]}}"
+    made = launch(plan(load("gpt-175b-64xa100-full", [policies])))
+    full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    norms = "--recompute-granularity selective --recompute-modules layernorm"
+    assert made.of_stages == (f"stage 0: {norms}", "stage 1: none", f"stages 2 to 7: {full}")
+    assert "memory.by_stage" in {loss.path for loss in made.losses}
+    assert not launch(plan(load("gpt-175b-64xa100-full"))).of_stages

@@ -295,6 +295,27 @@ def _memory(scenario: Scenario) -> Options:
     }
 
 
+def of_stages(plan: Plan) -> tuple[str, ...]:
+    """The memory flags of stages that differ, or of chunks, which one process cannot tell apart."""
+    own = plan.by_stage
+    if own is None:
+        return ()
+    unit = "stage" if len(own) == plan.mesh.pipeline else "chunk"
+    said: list[str] = []
+    for policy in own:
+        memory = plan.scenario.memory.as_everywhere.as_stage(policy)
+        options = _memory(plan.scenario.model_copy(update={"memory": memory}))
+        said.append(" ".join(word for one in _arguments(options) for word in one.words))
+    found: list[str] = []
+    first = 0
+    for flags, same in groupby(said):
+        last = first + len(list(same)) - 1
+        where = f"{unit} {first}" if first == last else f"{unit}s {first} to {last}"
+        found.append(f"{where}: {flags or 'none'}")
+        first = last + 1
+    return tuple(found)
+
+
 def _training(scenario: Scenario) -> Options:
     train = scenario.train
     optimizer = train.optimizer

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from twin.errors import printable
 from twin.interop.export.base import Stamp
-from twin.interop.export.megatron.arguments import Loss, grouped, losses
+from twin.interop.export.megatron.arguments import Loss, grouped, losses, of_stages
 from twin.interop.importing.megatron.launch_file import Argument
 from twin.loading.files import read_data
 from twin.planning.types import Plan
@@ -93,6 +93,8 @@ class Launch:
     fabric: str
     losses: tuple[Loss, ...]
     caveats: tuple[str, ...]
+    of_stages: tuple[str, ...] = ()
+    """Memory flags where stages differ."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -116,6 +118,7 @@ def launch(plan: Plan) -> Launch:
         fabric=cluster.fabric.name,
         losses=losses(scenario, arguments),
         caveats=caveats(plan, arguments),
+        of_stages=of_stages(plan),
     )
 
 
@@ -204,6 +207,7 @@ def _head(launch: Launch, stamp: Stamp) -> Iterator[str]:
     for title, lines in (
         ("Not said by these arguments", [str(loss) for loss in launch.losses]),
         ("Said, and different in Megatron-LM", launch.caveats),
+        ("Memory flags of stages, instead of those below", launch.of_stages),
     ):
         if lines:
             yield "#"
