@@ -234,7 +234,7 @@ def assemble(
     prepared, loader = text()
     stage_of_chunk = world.mesh.chunk_map.stage_of
     wrong = run.memory.obstacles(run.parallel.pipeline, len(stage_of_chunk))
-    if run.memory.by_stage == "auto":
+    if isinstance(run.memory.by_stage, str):
         message = "this trainer does not know how much memory its stages have"
         fix = "write what `twin run --json` names under memory.by_stage"
         wrong = [Problem("TW129", "memory.by_stage", message, fix)]

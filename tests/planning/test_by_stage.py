@@ -181,3 +181,18 @@ def test_a_split_that_fits_is_found_where_the_fastest_and_the_balanced_do_not() 
     assert made.memory.fits
     usual = plan(load("deepseek-v3-2048xh800"))
     assert step_of(made.scenario)[0] <= 1.005 * step_of(usual.scenario)[0]
+
+
+def test_chunks_of_a_stage_stay_alike_where_a_process_has_one_policy(file: Path) -> None:
+    """Megatron-LM's recomputation flags are of a process, which has all chunks of its stage."""
+    for name, choice, most in (
+        ("null", "auto", 2),
+        ("megatron-core", "auto", 1),
+        ("megatron-core", "auto_by_chunk", 2),
+    ):
+        sets = within(file, [*EVEN, f"software={name}"], 0.5)
+        made = plan(load(file, [*sets, under(NAMES), f"memory.by_stage={choice}"]))
+        assert made.memory.fits
+        held = [[one.layers[0].policy.recompute for one in made.chunks if one.stage == stage]
+                for stage in range(4)]  # fmt: skip
+        assert max(len(set(own)) for own in held) == most

@@ -95,7 +95,7 @@ class _Arranger:
 
     def arranged(self) -> tuple[tuple[Chunk, ...], Memory]:
         """The chunks and their ledger."""
-        if self.scenario.memory.by_stage == "auto":
+        if isinstance(self.scenario.memory.by_stage, str):
             return self._by_stage()
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
         split = self.scenario.parallel.layers or self._split_for(policies)

@@ -4,9 +4,9 @@ or sends to the host more than its own memory asks for.
 A stage may do any part of what `memory` lists. Policies of one choice of offload form a ladder: the
 fastest first, each with fewer kept bytes than those before. A stage takes the first policy of a
 ladder that fits, else another that all such stages share. Then its chunks climb down by themselves,
-the latest first, because late chunks have the fewest micro-batches in flight. Stages share no
-memory, so each chooses alone; mirrored stages, as of DualPipe, hold the same parts and choose
-together.
+the latest first, because late chunks have the fewest micro-batches in flight. Chunks of a stage
+stay alike where the software has one policy per process. Stages share no memory, so each chooses
+alone; mirrored stages, as of DualPipe, hold the same parts and choose together.
 
 The light model of the step (`twin.planning.step_length`) judges what comes out. A choice under
 which no pass takes longer than under the best uniform policy that fits is safe. Any other choice
@@ -78,6 +78,11 @@ class PolicyChoice:
         """Of a possible layout."""
         self.memory, self.costs_of, self.cutter = memory.as_everywhere, costs, cutter
         self.ledgers, self.chunk_map = ledgers, chunk_map
+        software = ledgers.scenario.software
+        known = software is not None and software.runs is not None
+        self.by_chunk = not known or memory.by_stage == "auto_by_chunk"
+        """Whether chunks of a stage may differ: stacks whose options are known (`software.runs`)
+        have one policy per process."""
         self._cuts: dict[tuple[Split, int], Sequence[Chunk]] = {}
         self.tried: list[MemorySpec] = []
         self.costs: list[StepCosts] = []
@@ -191,16 +196,22 @@ class PolicyChoice:
         self, split: Split, groups: Sequence[Sequence[int]], ladder: Places, base: Places
     ) -> Places:
         """A choice after each part took the first policy of a ladder for which the others of its
-        group leave room, the latest part first."""
+        group leave room, the latest part first; or after all parts of a stage did together."""
         of = dict(enumerate(base))
         for group in groups:
             own = {part: of[part] for part in group}
-            for part in sorted(group, reverse=True):
-                faster = [one for one in ladder if self._seconds[one] < self._seconds[own[part]]]
-                found = self._first(
-                    faster, lambda one, own=own, part=part: own | {part: one}, split
-                )
-                own[part] = own[part] if found is None else found
+            alone = [(part,) for part in sorted(group, reverse=True)]
+            for parts in alone if self.by_chunk else [tuple(group)]:
+                slowest = max(self._seconds[own[part]] for part in parts)
+                faster = [one for one in ladder if self._seconds[one] < slowest]
+
+                def places(
+                    one: int, own: dict[int, int] = own, parts: tuple[int, ...] = parts
+                ) -> dict[int, int]:
+                    return own | dict.fromkeys(parts, one)
+
+                found = self._first(faster, places, split)
+                own = own if found is None else places(found)
             of |= own
         return tuple(of[part] for part in sorted(of))
 

@@ -68,10 +68,11 @@ class MemorySpec(Spec):
     """where offloaded states are updated: device streams them through the GPU and back; host sends
     gradients down and new weights up"""
 
-    by_stage: Literal["auto"] | tuple[StagePolicySpec, ...] | None = None
+    by_stage: Literal["auto", "auto_by_chunk"] | tuple[StagePolicySpec, ...] | None = None
     """policies of activations that differ: one per pipeline stage, or one per chunk in the order of
-    `parallel.layers`; auto: each stage does no more of the above than its own memory asks for;
-    null: all stages do the same"""
+    `parallel.layers`; auto: each stage does no more of the above than its own memory asks for, and
+    each chunk where the software can; auto_by_chunk: each chunk, whatever the software can; null:
+    all stages do the same"""
     fully_shard: Flag = False
     """zero 3 as PyTorch's fully_shard (FSDP2) does it: sharded parameters are fp32 and the
     optimizer's own, with no bf16 copy beside them; what is gathered arrives in one tensor and is
@@ -85,7 +86,7 @@ class MemorySpec(Spec):
     @property
     def written(self) -> tuple[StagePolicySpec, ...] | None:
         """The policies of stages, where somebody wrote them."""
-        return None if self.by_stage == "auto" else self.by_stage
+        return None if isinstance(self.by_stage, str) else self.by_stage
 
     @property
     def as_everywhere(self) -> MemorySpec:
