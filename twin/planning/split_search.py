@@ -2,11 +2,12 @@
 the step (`twin.planning.step_length`).
 
 The search begins with the even splits, the balanced one (`twin.planning.stages`), and splits that
-are even but for their ends. From the best it moves one layer at a time from one chunk to another,
-as long as the step gets shorter. Only moves that shorten the longest path can help, since a path
-that got longer bounds the step from below. The balanced split wins unless the best is shorter by
-more than the model's usual error (`SURE`, `UNSURE`). Mirrored stages, as of DualPipe, keep the
-balanced one: their pairs depend on the order of blocks, which the model leaves out.
+are even but for their ends; where all splits are few, with all. From the best it moves one layer at
+a time from one chunk to another, as long as the step gets shorter. Only moves that shorten the
+longest path can help, since a path that got longer bounds the step from below. The balanced split
+wins unless the best is shorter by more than the model's usual error (`SURE`, `UNSURE`). Mirrored
+stages, as of DualPipe, keep the balanced one: their pairs depend on the order of blocks, which the
+model leaves out.
 
 A split that does not fit in memory gives way to the shortest that does (`search_within`). While
 none does, layers leave the stages that are too full.
@@ -15,7 +16,8 @@ none does, layers leave the stages that are too full.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, permutations, product
+from itertools import combinations_with_replacement, islice, pairwise, permutations, product
+from math import comb
 from typing import Any, Final, TypeAlias
 
 from twin.arch.remembered import remembered
@@ -160,8 +162,15 @@ def _nearest(
 
 def _starts(step: StepLength, balanced: Split) -> list[Split]:
     known = balanced, *evenly(step.layers, step.parts)
+    if comb(step.layers + step.parts - 1, step.layers) <= BATCH:
+        return list(dict.fromkeys((*known, *_every(step.layers, step.parts))))
     starts = list(dict.fromkeys((*known, *_light_ends(step.layers, step.parts))))
     return starts[: max(len(known), _batch(step))]
+
+
+def _every(layers: int, parts: int) -> Iterator[Split]:
+    for cuts in combinations_with_replacement(range(layers + 1), parts - 1):
+        yield tuple(end - first for first, end in pairwise((0, *cuts, layers)))
 
 
 def _batch(step: StepLength) -> int:
