@@ -23,7 +23,7 @@ from twin.scenario import Scenario
 TOO_LARGE = ["parallel.pipeline=8"]
 IMPOSSIBLE = ["parallel.pipeline=12"]
 NO_SCHEDULE = "parallel.schedule=1f1b"
-NAME = "kimi-k2-256xh800"
+NAME = "kimi-k2-256xh800-four-chunks"
 
 
 @cache

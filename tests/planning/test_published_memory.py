@@ -37,7 +37,7 @@ def planned(name: str, *sets: str) -> Plan:
 
 
 def kimi(nodes: int, *sets: str) -> Plan:
-    return planned("kimi-k2-256xh800", f"cluster.nodes={nodes}", *sets)
+    return planned("kimi-k2-256xh800-four-chunks", f"cluster.nodes={nodes}", *sets)
 
 
 def layer_of(found: Plan, kind: str) -> Layer:

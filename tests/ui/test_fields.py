@@ -82,7 +82,7 @@ def test_quantities_are_shown_with_their_units(k2):
     found, plain = fields(k2), resolved(k2)
     assert written(plain, found["cluster.node.nic.bandwidth"]) == "50GB/s"
     assert written(plain, found["train.global_batch"]) == "67108864tok"
-    assert written(plain, found["memory.recompute"]) == "[norms, swiglu, mla_up, moe_down]"
+    assert written(plain, found["memory.recompute"]) == "[norms, swiglu, mla_up]"
     assert written(plain, found["parallel.layers"]) == ""
     assert written(plain, found["cluster.node"]) == "h800-8gpu"
 

@@ -36,7 +36,6 @@ ALWAYS = {"cluster", "calibration", "software", "model.name"}
 K2 = ALWAYS | {
     "cost",
     "memory.fp8_store",
-    "memory.recompute",  # MoE down-projections
     "model.rope.yarn.beta_fast",
     "parallel.layers",  # found
     "train.optimizer.newton_schulz",
@@ -49,6 +48,7 @@ LOST = {
     "gpt-175b-64xa100-full": ALWAYS | {"parallel.overlap_tensor", "parallel.layers"},
     "gpt-175b-64xa100-selective": ALWAYS | {"parallel.overlap_tensor", "parallel.layers"},
     "kimi-k2-256xh800": K2 | {PAIRED},
+    "kimi-k2-256xh800-four-chunks": K2 | {PAIRED, "memory.recompute"},  # MoE down-projections
     "kimi-k2-512xh800": K2 | {PAIRED},
     "kimi-k2-2048xh800": K2 | {PAIRED},
     "kimi-k2-2048xh800-interleaved": K2,
