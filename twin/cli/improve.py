@@ -17,7 +17,7 @@ from twin.explore.search.improve import improve as search
 from twin.explore.search.space import quantity
 from twin.explore.sweep.points import points_folder
 from twin.loading import load_any, resolve
-from twin.reports.table import Table, duration, headed, percent, signed_bytes
+from twin.reports.table import Table, headed, percent, signed_bytes
 
 _EVERY: Final = 2.0
 """Seconds between two suggestions that are told before the answer."""
@@ -80,7 +80,7 @@ def _table(found: Improvement) -> Table:
 
     def row(one: Tried) -> None:
         used = usual - (one.outcome.headroom_bytes or 0.0)
-        figures = duration(one.step_ns / 1e9), percent(found.gain(one)), signed_bytes(used)
+        figures = found.step(one.step_ns), percent(found.gain(one)), signed_bytes(used)
         table.add_row(one.edit.words, *figures, one.edit.costs)
 
     for one in found.offered:

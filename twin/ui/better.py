@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import streamlit as st
 
 from twin.answers.nearest import written
-from twin.reports.table import duration, percent, signed_bytes
+from twin.reports.table import percent, signed_bytes
 from twin.ui import COMPARE
 from twin.ui.answers import GLANCE, improvement, studied
 from twin.ui.place import OpenPlan, ready
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from twin.explore.search.improve import Improvement, Tried
 
 _HEADING: Final = "Make it faster"
+_ACROSS: Final = 2
+"""Cards in a row: names of fields are long."""
 
 
 def better(shown: OpenPlan) -> None:
@@ -31,10 +33,11 @@ def better(shown: OpenPlan) -> None:
             return
         for sentence in found.sentences[0 if not found.offered else 1 :]:
             st.markdown(sentence)
-        columns = st.columns(max(1, len(found.offered)))
-        for number, one in enumerate(found.offered):
-            with columns[number]:
-                _card(found, one, number)
+        for first in range(0, len(found.offered), _ACROSS):
+            columns = st.columns(_ACROSS)
+            for at, one in enumerate(found.offered[first : first + _ACROSS]):
+                with columns[at]:
+                    _card(found, one, first + at)
 
 
 def _card(found: Improvement, one: Tried, number: int) -> None:
@@ -45,7 +48,7 @@ def _card(found: Improvement, one: Tried, number: int) -> None:
             st.markdown(f"**`{path} = {value}`**")
         lines = (
             f"{percent(found.gain(one))} faster",
-            f"Step {duration(one.step_ns / 1e9)}",
+            f"Step {found.step(one.step_ns)}",
             f"Memory {signed_bytes(used)}",
             f"Takes {one.edit.costs}",
         )

@@ -25,7 +25,7 @@ from twin.explore.sweep.points import PointOutcome, SweepPoint
 from twin.explore.sweep.sweep import answer_points
 from twin.loading import scenario_hash
 from twin.planning.launched import launched
-from twin.reports.table import duration, percent
+from twin.reports.table import duration_beside, percent
 from twin.scenario import Scenario
 
 VERSION: Final = 1
@@ -146,6 +146,10 @@ class Improvement:
         assert self.usual.step_ns is not None  # nothing is tried of a plan that does not fit
         return self.usual.step_ns
 
+    def step(self, ns: float) -> str:
+        """The words of a step, all in the unit of the shortest."""
+        return duration_beside(ns / 1e9, self.offered[0].step_ns / 1e9)
+
     def gain(self, one: Tried) -> float:
         """By which share the step is shorter."""
         return 1 - one.step_ns / self._now
@@ -164,7 +168,7 @@ class Improvement:
             return [f"No edit makes the step {100 * LEAST:g} % shorter.", counted + late]
         best = self.offered[0]
         first = (
-            f"A step takes {duration(best.step_ns / 1e9)} instead of {duration(self._now / 1e9)}, "
+            f"A step takes {self.step(best.step_ns)} instead of {self.step(self._now)}, "
             f"{percent(self.gain(best))} less, with {best.edit.words}."
         )
         return [first, counted + late]
