@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, segment, with_exchange
+from twin.engine import lower
 from twin.engine.program import Program, StageMessage
 from twin.engine.simulate import simulate
 from twin.engine.trace import Trace
+from twin.loading import load
+from twin.planning import plan
 from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe
@@ -156,3 +161,35 @@ def test_gpipe_has_no_steady_state_and_is_played_in_full() -> None:
     program = by_hand(GPipe(), (3, 1, 80), lambda _: segment(10), lambda _: segment(20))
     trace = simulate(program)
     assert (trace.played_microbatches, trace.repeats) == (80, 1)
+
+
+OTHER_BEGINNING = """
+schema: 1
+name: what the standing attack found, made small
+model:
+  name: m
+  layers: 2
+  hidden: 512
+  vocab: 128256
+  attention:
+    {kind: mla, heads: 16, q_lora_rank: 128, kv_lora_rank: 64, qk_nope_head_dim: 64,
+     qk_rope_head_dim: 32, v_head_dim: 64}
+  ffn: {kind: swiglu, width: 1536}
+  moe: {experts: 64, top_k: 1, width: 512, shared_experts: 1, first_dense_layers: 0}
+cluster: {node: h100-8gpu, nodes: 1, fabric: rail-fat-tree-400g}
+parallel:
+  {pipeline: 1, tensor: 8, zero: 1, micro_batch: 2, schedule: 1f1b, dispatcher: hybridep,
+   overlap_param_gather: true, overlap_grad_reduce: true, sequence_parallel: true,
+   overlap_tensor: none}
+memory: {recompute: [], offload: []}
+train: {tokens: 10B, global_batch: 64seq, sequence: 512tok, optimizer: adamw, precision: bf16}
+software: null
+"""
+
+
+def test_the_first_passes_may_hold_other_operations(tmp_path: Path) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(OTHER_BEGINNING)
+    short, full = both(lower(plan(load(file))))
+    assert short.played_microbatches < short.microbatches
+    assert_same(short, full, tolerance=0)

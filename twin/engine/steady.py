@@ -122,6 +122,9 @@ class _Proof:
                 start = self.played.start
                 length = int(start[marks[end - 1]] - start[marks[end - 1 - width]])
             back = int(marks[end] - marks[end - width])
+            # The first passes of a step may have other operations, such as gathers.
+            if (marks[begin : end + 1] - marks[begin - width : end + 1 - width] != back).any():
+                return None
             span = slice(int(marks[begin]), int(marks[end]))
             if not _shifted(self.played, span, back, (length, tolerance)):
                 return None
