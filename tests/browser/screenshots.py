@@ -38,8 +38,8 @@ from twin.ui.links import encode
 from twin.ui.workspace import Draft, Workspace
 
 LINK = (
-    "?v=1&plan=kimi-k2-256xh800;parallel.pipeline=8"
-    "&plan=kimi-k2-256xh800;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
+    "?v=1&plan=kimi-k2-256xh800-four-chunks;parallel.pipeline=8"
+    "&plan=kimi-k2-256xh800-four-chunks;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
 )
 _PLAN: Final = "two-stages.yaml"
 WITH_ENGINES = "?v=1&plan=kimi-k2-rl-256xh800"
@@ -121,8 +121,8 @@ def journey(browser: Browser, address: str, folder: Path) -> None:
         sys.stdout.write(f"{folder / f'journey-{what}.png'}\n")
 
     open_link(page, f"{address}/plan")
-    choose(page, "Open a scenario", "kimi-k2-256xh800")
-    page.wait_for_url("**plan=kimi-k2-256xh800")
+    choose(page, "Open a scenario", "kimi-k2-256xh800-four-chunks")
+    page.wait_for_url("**plan=kimi-k2-256xh800-four-chunks")
     keep("1-open")
     edit(page, "Pipeline", "8")
     page.get_by_text("Does not fit").first.wait_for()
