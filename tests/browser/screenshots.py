@@ -39,7 +39,8 @@ from twin.ui.workspace import Draft, Workspace
 
 LINK = (
     "?v=1&plan=kimi-k2-256xh800-four-chunks;parallel.pipeline=8"
-    "&plan=kimi-k2-256xh800-four-chunks;!name=8 stages, expert 32;parallel.pipeline=8;parallel.expert=32"
+    "&plan=kimi-k2-256xh800-four-chunks;!name=8 stages, expert 32;parallel.pipeline=8"
+    ";parallel.expert=32"
 )
 _PLAN: Final = "two-stages.yaml"
 WITH_ENGINES = "?v=1&plan=kimi-k2-rl-256xh800"
