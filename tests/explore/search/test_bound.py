@@ -10,20 +10,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from twin.answers.nearest import document, replaced
 from twin.arch.ops import Layer, Weights
 from twin.engine import lower, simulate
+from twin.engine.program import FROM_HOST
 from twin.errors import ScenarioError
-from twin.explore.search.bounds import (
-    Held,
-    LayerTimes,
-    Least,
-    Waiting,
-    has_room,
-    step_bound,
-)
+from twin.explore.search.bounds import step_bound
 from twin.explore.search.judge import Candidate, Judge, JudgedSpace
+from twin.explore.search.least_times import SOCKET, LayerTimes, Least, model_times
+from twin.explore.search.room import Held, Room, Waiting, needed, rooms
 from twin.explore.search.space import space
 from twin.planning import plan
+from twin.planning.offload import offload_bytes
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
 from twin.schedules.base import Pass
@@ -100,8 +98,39 @@ def test_stages_have_room_for_whole_layers():
     layers, waits = equal_stages(9), (Waiting(2, 4.0, 4.0), Waiting(2, 1.0, 1.0))
     held = (Held(9, 10.0),)
     # 14 bytes a layer on two stages, 11 on the others.
-    assert has_room(layers, held, waits, 33.0)  # 2 x 2 + 2 x 3
-    assert not has_room(layers, held, waits, 32.0)  # 2 x 2 + 2 x 2
+    assert rooms(layers, held, waits, 33.0) == (Room(2, 2), Room(2, 3))
+    assert rooms(layers, held, waits, 32.0) is None  # 2 x 2 + 2 x 2
+
+
+def test_few_stages_have_no_room_for_all_layers():
+    assert needed((Room(2, 2), Room(2, 3)), 9) == 4
+    assert needed((Room(2, 2), Room(2, 3)), 6) == 2
+    assert needed((), 9) == 1
+
+
+def test_stages_in_order_do_no_more_than_the_step_leaves_them():
+    """Two stages, two micro-batches: the first works a whole step, the second when the layers
+    before it have passed. X / 2 T layers on the first, (X - X / 2) / 2 T on the second."""
+    layers, one_f_one_b = equal_stages(3), SCHEDULES["1f1b"](kind="1f1b")
+    bound = step_bound(layers, one_f_one_b, (2, 1), ("B",))
+    assert bound.nanoseconds(2) == pytest.approx(4 * 8.0, rel=1e-3)
+    # With room for one layer on the first, the other two wait for it.
+    assert bound.nanoseconds(2, (Room(1, 1), Room(1, 2))) == pytest.approx(5 * 8.0, rel=1e-3)
+
+
+def test_copies_to_the_host_keep_the_memory_of_a_socket_busy(small):
+    kept, sent = (
+        model_times(replaced(document(small), {"memory.offload": away}))
+        for away in ([], ["activations"])
+    )
+    assert all(SOCKET not in one.passes["F"].busy for one in kept)
+    moe, host = sent[-2], small.cluster.node.host
+    # Eight GPUs on two sockets: four share one.
+    rate = host.memory_bandwidth_per_socket * host.memory_efficiency / 4
+    size = offload_bytes((moe.layer,))
+    assert size > 0
+    assert moe.passes["F"].busy[SOCKET] == pytest.approx(1e9 * size / rate)
+    assert moe.passes["B"].busy[FROM_HOST] >= 1e9 * size / host.pcie.bandwidth
 
 
 @pytest.mark.slow

@@ -15,19 +15,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from twin.explore.search.bounds import (
-    Held,
-    LayerTimes,
-    Memo,
-    backwards,
-    closing_ns,
-    even_bytes,
-    has_room,
-    held_bytes,
-    model_times,
-    step_bound,
-    waiting,
-)
+from twin.explore.search.bounds import Memo, backwards, closing_ns, step_bound
+from twin.explore.search.least_times import LayerTimes, model_times
+from twin.explore.search.room import Held, even_bytes, held_bytes, rooms, waiting
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
 from twin.planning import feasibility
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches
@@ -195,7 +185,8 @@ class Judge:
         )
         times, copies = self._times(layout), self._copies(layout)
         held, full = self._held(layout), -(-copies * self.scenario.model.layers // layout.pipeline)
-        if copies == 1 and not has_room(times, held, waits, self._budget):
+        found = rooms(times, held, waits, self._budget) if copies == 1 else ()
+        if found is None:
             return MEMORY
         kinds = backwards(schedule, shape, count)
         least, guess = self._known.once(
@@ -204,7 +195,7 @@ class Judge:
             ],
             *("bound", id(times), id(schedule), *shape, kinds),
         )
-        least_ns = least.nanoseconds(count // copies)
+        least_ns = least.nanoseconds(count // copies, found)
         if least_ns > self.slowest_ns:
             return TIME
         guess_ns = guess.nanoseconds(count // copies) + self._closing(layout)

@@ -1,0 +1,196 @@
+"""What one layer takes and keeps at least, under one sharding and memory policy.
+
+It is taken from the templates that the engine plays (`twin.engine.passes`), one layer at a time,
+once for each way to cut a layer:
+
+- kernels run one after the other on one stream, so their sum is a bound (`kernels`);
+- a layer that follows another begins its first kernel when the last one of that layer has ended, or
+  later, so the time from a layer's first kernel to its last, with all collectives that wait for no
+  kernel of its own already done, adds up over layers (`alone`), as long as passes do not run in
+  pairs;
+- each other stream is busy for the time of its transfers (`busy`), and the memory of a socket for
+  what its GPUs copy.
+
+Links are idle and no SM is taken: sharing only adds time. A pair of passes of one layer is ordered,
+too (`paired`). It is no bound, since longer chunks hide more of it: the search takes it to order
+layouts, and never to leave one out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from twin.arch.ops import Layer
+from twin.engine.cost_model import CostModel, nanoseconds
+from twin.engine.overlap import in_turn, together
+from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
+from twin.engine.program import (
+    COMPUTE,
+    FROM_HOST,
+    GATHER,
+    TO_HOST,
+    OverlapLoss,
+    Step,
+    Template,
+)
+from twin.hardware.host_costs import HostCosts
+from twin.network.links import capacity, sharers
+from twin.planning.chunks import layers_of
+from twin.planning.footprint import kept_bytes
+from twin.planning.mesh import lay_out, placements
+from twin.planning.offload import offload_bytes
+from twin.planning.types import Memory, Plan
+from twin.scenario import Scenario
+from twin.schedules.base import Pass
+
+BLOCKS: Final = ("dense", "moe")
+"""Kinds of transformer layers."""
+BEHIND: Final = ("mtp", "head")
+"""Kinds of layers behind those."""
+SOCKET: Final = -1
+"""Among streams of transfers: the memory of a socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """Nanoseconds that one pass of one layer takes at least."""
+
+    kernels: float
+    """Of all its kernels, one after the other."""
+    alone: float
+    """From its first kernel to its last."""
+    busy: Mapping[int, float]
+    """That each stream of transfers is busy, by stream."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerTimes:
+    """One kind of layer under one sharding and memory policy."""
+
+    layer: Layer
+    count: int
+    """Layers of the model of this kind."""
+    passes: Mapping[Pass, Least]
+    paired: Mapping[Pass, float]
+    """Nanoseconds of a forward and each kind of backward as a pair."""
+    kept: float
+    """Bytes that wait for the backward pass of one micro-batch, on the device or the host."""
+
+    def turns(
+        self, kinds: Sequence[Pass], pairs: Literal["no", "kernels", "ordered"]
+    ) -> tuple[float, float, float]:
+        """T, D, and A + Z of one layer with these kinds of backward passes: in no pairs, in pairs
+        that take their kernels, or in pairs as one layer's are ordered."""
+        forward, best = self.passes["F"], list[tuple[float, float, float]]()
+        for kind in kinds:
+            back, late = self.passes[kind], self.passes["W"].kernels if kind == "I" else 0.0
+            both = forward.alone + back.alone
+            due = both
+            if pairs != "no":
+                due = forward.kernels + back.kernels
+                due = max(due, self.paired[kind]) if pairs == "ordered" else due
+            best.append((due + late, due, both))
+        whole, due, both = (min(one) for one in zip(*best, strict=True))
+        return whole, due, both
+
+
+def kinds_of(scenario: Scenario) -> list[tuple[Layer, int]]:
+    """Each kind of layer once, and how many of it there are."""
+    layers = layers_of(scenario)
+    kinds = {id(layer): layer for layer in layers}
+    return [(kinds[key], count) for key, count in Counter(map(id, layers)).items()]
+
+
+def model_times(scenario: Scenario) -> tuple[LayerTimes, ...]:
+    """The least times of each kind of a scenario's layers as its layout cuts them. Raises
+    ValueError where the degrees do not divide the model."""
+    costs = _cost_model(scenario)
+    return tuple(_layer_times(one, costs, scenario, count) for one, count in kinds_of(scenario))
+
+
+def _cost_model(scenario: Scenario) -> CostModel:
+    """The costs of a layout, before anything is planned; without what the host takes, which
+    may run ahead from pass to pass."""
+    mesh = lay_out(scenario)
+    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
+    nothing = Memory(stages=(), capacity=0.0, reserve={})
+    costs = CostModel.of(Plan(scenario, mesh, (), 1, placed, nothing))
+    free = costs.calibration.model_copy(update={"dispatch": 0.0})
+    return replace(costs, host=HostCosts(free))
+
+
+def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int) -> LayerTimes:
+    one = (layer,)
+    templates: dict[Pass, Template] = {
+        "F": forward_pass(one, costs),
+        "B": backward_pass(one, costs),
+        "I": input_pass(one, costs),
+        "W": weight_pass(one, costs),
+    }
+    profile = scenario.calibration
+    beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
+    passes: dict[Pass, Least] = {kind: least(made, costs.alone) for kind, made in templates.items()}
+    for kind, busy in _copies(layer, costs).items():
+        passes[kind] = replace(passes[kind], busy={**passes[kind].busy, **busy})
+    pairs: dict[Pass, float] = {
+        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside) for kind in ("B", "I")
+    }
+    return LayerTimes(
+        layer=layer,
+        count=count,
+        passes=passes,
+        paired=pairs,
+        kept=kept_bytes(layer, layer.policy),
+    )
+
+
+def _copies(layer: Layer, costs: CostModel) -> dict[Pass, dict[int, float]]:
+    """How long copies of a layer's activations to the host and back are busy, by pass and stream.
+    Both directions share the memory of a socket, which all its GPUs fill: the mean GPU's part."""
+    size, cluster = offload_bytes((layer,)), costs.cluster
+    if not size:
+        return {}
+    alone = size / costs.alone["host"]
+    memory = 1e9 * size * sharers(cluster, "dram") / capacity(cluster, "dram")
+    back = {FROM_HOST: alone, SOCKET: memory}
+    return {"F": {TO_HOST: alone, SOCKET: memory}, "B": back, "I": back}
+
+
+def least(template: Template, capacity: Mapping[str, float]) -> Least:
+    """The least times of a template: every transfer with its links to itself."""
+    times = [step.alone_ns(capacity) for step in template]
+    busy: defaultdict[int, float] = defaultdict(float)
+    for step, time in zip(template, times, strict=True):
+        busy[step.stream] += time
+    kernels = busy.pop(COMPUTE, 0.0)
+    alone = _last_kernel((0, step, time) for step, time in zip(template, times, strict=True))
+    return Least(kernels, alone, busy)
+
+
+def pair_ns(
+    lanes: tuple[Template, Template], capacity: Mapping[str, float], beside: OverlapLoss
+) -> float:
+    """The time from the first kernel to the last of two passes in one order."""
+    order = ((lane, lanes[lane][place]) for lane, place in in_turn(*lanes))
+    return _last_kernel(
+        (lane, step, together(step, beside).alone_ns(capacity)) for lane, step in order
+    )
+
+
+def _last_kernel(steps: Iterable[tuple[int, Step, float]]) -> float:
+    """When the last kernel ends of steps in the order in which they are issued, each with its pass
+    and its time. Transfers that wait for nothing of their pass, and gathers of parameters, which go
+    ahead, are done before it begins."""
+    free: defaultdict[int, float] = defaultdict(float)
+    ends: tuple[list[float], list[float]] = ([], [])
+    for lane, step, time in steps:
+        own = ends[lane]
+        if step.stream != COMPUTE and (not step.after or step.stream == GATHER):
+            own.append(0.0)
+            continue
+        own.append(max(free[step.stream], *(own[i] for i in step.after), 0.0) + time)
+        free[step.stream] = own[-1]
+    return free[COMPUTE]
