@@ -72,9 +72,9 @@ def test_no_suggestion_holds_another_one() -> None:
     assert not any(one < other for one in found for other in found)
 
 
-def test_key_figures_are_those_of_the_fast_path() -> None:
+def test_key_figures_are_simulated() -> None:
     one = suggested(*TOO_LARGE)[0]
-    trace = simulate(lower(plan(one.scenario)), fidelity="fast")
+    trace = simulate(lower(plan(one.scenario)))
     assert one.kpis["step_seconds"] == trace.step_ns / 1e9
 
 

@@ -67,7 +67,7 @@ def settle(page, *, events: bool = True) -> None:
     page.get_by_test_id("stStatusWidget").wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator(AT_REST).wait_for(timeout=PATIENCE_MS)
     if events:
-        for words in ("is being simulated", "These are estimates until"):
+        for words in ("is being simulated", "are being simulated"):
             page.get_by_text(words).first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.locator("[data-stale=true]").first.wait_for(state="detached", timeout=PATIENCE_MS)
     page.wait_for_function(DRAWN, timeout=PATIENCE_MS)

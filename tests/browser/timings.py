@@ -80,7 +80,7 @@ def timed(browser: Browser, link: str) -> Seconds:
 
 
 def _edited(page: Any) -> float:
-    """Seconds from an edit to the first answer to it, an estimate or more."""
+    """Seconds from an edit to the answer to it."""
     is_new = urlsplit(page.url).path == "/"
     if not is_new:
         page.locator(_ANSWER).first.wait_for()

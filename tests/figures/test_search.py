@@ -71,7 +71,7 @@ SIZES = (
 
 
 def test_each_gpu_is_compared_with_the_smallest_size_that_fits() -> None:
-    picture = scaling(SIZES, "fast estimate", "dark")
+    picture = scaling(SIZES, "dark")
     assert [row["Per GPU"] for row in picture.table] == ["", "100 %", "80 %"]
     assert "throughput per GPU falls to 80 %" in picture.title
     ideal = next(one for one in plain(picture.figure)["data"] if one["name"].startswith("Perfect"))
@@ -80,4 +80,4 @@ def test_each_gpu_is_compared_with_the_smallest_size_that_fits() -> None:
 
 
 def test_one_size_alone_claims_no_scaling() -> None:
-    assert "runs on 64 GPUs only" in scaling(SIZES[:2], "fast estimate", "light").title
+    assert "runs on 64 GPUs only" in scaling(SIZES[:2], "light").title

@@ -9,10 +9,9 @@ import pytest
 
 from tests.ui.conftest import checked, events
 from tests.ui.test_pages import PAGES, words
-from twin.answers import Run
 from twin.spec.expect import FIGURES
 from twin.ui import answers
-from twin.ui.answers import Question, Reply, estimate
+from twin.ui.answers import Question, Reply
 from twin.ui.background import Pending
 from twin.ui.scenarios import stamp
 
@@ -20,7 +19,6 @@ FAILING = "kimi-k2-2048xh800-goodput"
 """A plan whose run has failures."""
 LABELS = {"days_with_failures": "Run, with failures"}
 PLAN, EDIT = "gpt-175b-64xa100-full", "cluster.nodes=16"
-"""A plan that the estimate answers otherwise than the simulation, under this edit."""
 
 
 def figures(app) -> dict[str, set[str]]:
@@ -54,25 +52,23 @@ def test_every_page_has_the_same_figures_of_a_plan(opened, report, page, section
 def test_a_simulation_that_ends_while_a_page_is_drawn_changes_no_half_of_it(
     opened, monkeypatch, page
 ):
-    """The first reply of a page is an estimate, later ones are simulated: all of it shows one."""
+    """At the first reply of a page there is no answer, later there is one: all of it shows none."""
     asked = Question(PLAN, None, (EDIT,), stamp())
-    fast, slow = estimate(asked), events(PLAN, EDIT)
-    assert isinstance(fast, Run)
-    assert fast.report.step_ns != slow.report.step_ns
+    made = events(PLAN, EDIT)
     given: list[Question] = []
 
     def reply(one: Question) -> Reply:
         if one != asked:
             return Reply(events(PLAN))
         given.append(one)
-        return Reply(fast, Pending(Future())) if len(given) == 1 else Reply(slow)
+        return Reply(None, Pending(Future())) if len(given) == 1 else Reply(made)
 
     monkeypatch.setattr(answers, "reply", reply)
     monkeypatch.setattr("twin.ui.place.reply", reply)
     app = opened(f"{PLAN};{EDIT}", page=page)
     given.clear()
     app = checked(app.run())
-    step = figures(app)["Step time"]
-    assert step == {fast.report.ranged(FIGURES["step_seconds"]).partition(" (")[0]}
-    assert "the plan is being simulated" in words(app) or page == "compare"
-    assert slow.report.ranged(FIGURES["step_seconds"]) not in words(app)
+    assert "Step time" not in figures(app)
+    assert "being simulated" in words(app)
+    assert made.report.ranged(FIGURES["step_seconds"]) not in words(app)
+    assert figures(checked(app.run()))["Step time"]

@@ -75,7 +75,7 @@ def test_the_result_compares_stacks_when_asked(opened):
     assert isinstance(found, tuple)
     app.session_state["under other software"] = True
     deadline = time.monotonic() + 60
-    while "fast path" not in words(app):
+    while "Layout and batch stay" not in words(app):
         assert time.monotonic() < deadline, words(app)
         checked(app.run())
     (shown,) = (one.value for one in app.table if "calibration" in one.value.columns)

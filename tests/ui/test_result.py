@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from tests.ui.conftest import checked
+from tests.ui.conftest import checked, events
 from tests.ui.test_pages import words
 from twin.answers import Run, ask
-from twin.ui.answers import Question, reply
+from twin.ui import answers
 from twin.ui.background import Worker
 from twin.ui.place import sections
-from twin.ui.scenarios import stamp
 
 STEP = "gpt-175b-64xa100-full"
 UPDATE = "kimi-k2-weight-update-16xh20"
@@ -40,10 +39,7 @@ KINDS = {
 def answer(plan: str) -> Run:
     """The simulated answer to a plan of a link."""
     name, *sets = plan.split(";")
-    found = reply(Question(name, None, tuple(sets), stamp()))
-    run = found.now if found.better is None else found.better.within(300)
-    assert isinstance(run, Run), run
-    return run
+    return events(name, *sets)
 
 
 def shown(opened: Any, plan: str, **query: str) -> AppTest:
@@ -127,6 +123,8 @@ def test_an_answer_passes_between_processes() -> None:
 
 def test_a_page_says_that_a_plan_is_being_simulated(opened, monkeypatch) -> None:
     monkeypatch.setattr(Worker, "perform", lambda *_: time.sleep(5))
+    monkeypatch.setattr(answers, "GLANCE", 0)
+    monkeypatch.setattr(answers, "MOMENT", 0)
     app = opened(f"{UPDATE};cluster.nodes=4", page="result")
     assert "is being simulated" in words(app)
     assert not app.get("plotly_chart")

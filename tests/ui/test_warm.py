@@ -59,13 +59,14 @@ def test_shipped_plans_without_a_stored_answer_are_simulated_once(monkeypatch, t
     assert stored() == [first]
 
 
-def test_a_stored_answer_is_shown_at_once_and_no_estimate_before_it(monkeypatch, tmp_path):
+def test_a_stored_answer_is_shown_at_once(monkeypatch, tmp_path):
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
     ask(load(SMALL, ["train.tokens=7T"]))
     monkeypatch.setattr(Worker, "perform", _late)
-    monkeypatch.setattr(answers, "_PATIENCE", 60)
+    monkeypatch.setattr(answers, "GLANCE", 0.05)
+    monkeypatch.setattr(answers, "MOMENT", 60)
     found = answers.reply(Question(SMALL, None, ("train.tokens=7T",), 7))
-    assert found.better is None
+    assert found.coming is None
     assert isinstance(found.now, Run)
     assert found.now.cached
 
@@ -78,5 +79,5 @@ def test_all_that_is_warmed_up_can_be(monkeypatch):
 
 
 def _late(_worker, work, arguments, note):
-    time.sleep(2 * answers.GLANCE)
+    time.sleep(0.1)
     return work(*arguments, note)

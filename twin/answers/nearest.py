@@ -2,11 +2,10 @@
 
 Fields of the layout and of memory take other values, one at a time, then two at a time, nearest
 values first; those that can run are planned, at most `MOST_PLANNED`, and of those that fit the
-nearest `MOST_PLAYED` are answered by the fast path. Bounded and deterministic, so not complete: a
+nearest `MOST_PLAYED` are simulated. Bounded and deterministic, so not complete: a
 plan that needs three changes, or a value far from the present one in two fields, is not found.
 
-Variants of a scenario: some values replaced, and the answer to each, by the fast path unless
-events are asked for.
+Variants of a scenario: some values replaced, and the answer to each.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class Suggestion:
     """Dotted path to value, as `--set` takes them."""
     scenario: Scenario
     kpis: Mapping[str, float | None]
-    """Key figures by the fast path."""
     headroom_bytes: float
     """What the fullest GPU has left."""
 
@@ -360,7 +358,7 @@ class StepAnswers:
     """Answers of one fidelity. A step is played once: scenarios that come to the same Program share
     it."""
 
-    fidelity: Fidelity = "fast"
+    fidelity: Fidelity = "events"
     runs: int = 0
     """Programs played so far."""
     _played: list[tuple[Program, int, Mapping[str, int]]] = field(

@@ -151,7 +151,7 @@ class SizeMark:
         return Clickable(self.gpus, days, self.id, self.words)
 
 
-def scaling(sizes: Sequence[SizeMark], fidelity: str, theme: Theme) -> Picture:
+def scaling(sizes: Sequence[SizeMark], theme: Theme) -> Picture:
     """Days of one layout over cluster sizes, beside perfect scaling from the smallest size that
     fits."""
     known = [(one, one.days) for one in sizes if one.days is not None]
@@ -184,7 +184,7 @@ def scaling(sizes: Sequence[SizeMark], fidelity: str, theme: Theme) -> Picture:
     x = Axis("GPUs", span, tuple((float(one), f"{one:,}") for one in every), logarithmic=True)
     return Picture(
         title=_scaling_finding(known, shares),
-        caption=f"The plan's own layout on other numbers of nodes ({fidelity}). The percentage is "
+        caption="The plan's own layout on other numbers of nodes. The percentage is "
         "the throughput per GPU against the smallest size that fits; 100 % is the dashed line.",
         figure=draw(drawn, Frame(x, y, height=300, theme=theme, width=640, notes=notes)),
         table=tuple(_scaling_row(one, most * first.gpus) for one in sizes),

@@ -161,8 +161,6 @@ class Kind:
     """Key figures that a table of many answers shows."""
     shown_kpis: ClassVar[tuple[str, ...]] = ()
     """The key figures that decide, the most important first."""
-    has_estimate: ClassVar[bool] = False
-    """Whether fidelity `fast` answers much sooner."""
     shares_fabric: ClassVar[bool] = False
     """Whether several of them can be simulated on one fabric."""
     is_stored: ClassVar[bool] = False

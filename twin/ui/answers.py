@@ -1,4 +1,4 @@
-"""Answers to plans: the estimate at once, then the simulation, kept for all sessions.
+"""Answers to plans, simulated in the background and kept for all sessions.
 
 An answer does not depend on who asks, so answers are shared; edits are not. Every cache is
 bounded."""
@@ -29,7 +29,7 @@ from twin.loading.files import read_tree, shipped_scenarios
 from twin.loading.tree import Items, Leaf
 from twin.reports.serving import Serving, serving
 from twin.reports.uneven import Uneven
-from twin.ui.background import IDLE, KEPT, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
+from twin.ui.background import IDLE, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ _T = TypeVar("_T")
 _KEPT_SMALL: Final = 128
 """Scenarios and plans kept."""
 GLANCE: Final = 0.05
-"""Seconds for which a page waits for a simulation that has other work before it."""
-_PATIENCE: Final = 1.0
-"""The same where the answer is stored, or worked out next: the estimate takes as long as most
-simulations do, and would not stay."""
+"""Seconds for which a page waits for work that has other work before it."""
+MOMENT: Final = 1.0
+"""The same where the work is next: most simulations take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,10 @@ Failure = Refusal | Bug
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer now (None: none yet), and the better answer: in the making, or stopped by a
-    visitor (neither: this is it)."""
+    """The answer; or else the simulation that brings it, or that a visitor stopped."""
 
     now: Run | Failure | None
-    better: Pending[Run | Failure] | None = None
+    coming: Pending[Run | Failure] | None = None
     stopped: Stopped | None = None
 
 
@@ -99,18 +97,16 @@ def question(known: ScenarioFiles, name: str, text: str | None, sets: tuple[str,
 
 
 def reply(asked: Question) -> Reply:
-    """The simulated answer if it is there or comes soon, else the estimate while the simulation
-    runs."""
+    """The simulated answer if it is there or comes within a moment."""
     planned = plan_of(asked)
     if isinstance(planned, Failure):
         return Reply(planned)
-    better = begun(asked)
-    soon = _stored(planned) or _SIMULATIONS.is_next(better)
-    found = better.within(_PATIENCE if soon else GLANCE)
-    if isinstance(found, Run | Failure):
-        return Reply(found)
-    now = estimate(asked) if planned.kind.has_estimate else None
-    return Reply(now, better) if found is None else Reply(now, stopped=found)
+    coming = begun(asked)
+    soon = _stored(planned) or _SIMULATIONS.is_next(coming)
+    found = coming.within(MOMENT if soon else GLANCE)
+    if found is None:
+        return Reply(None, coming)
+    return Reply(None, stopped=found) if isinstance(found, Stopped) else Reply(found)
 
 
 def begun(asked: Question) -> Pending[Run | Failure]:
@@ -119,7 +115,7 @@ def begun(asked: Question) -> Pending[Run | Failure]:
 
 
 def is_known(asked: Question) -> bool:
-    """Whether a plan was asked about before, so that its estimate is there."""
+    """Whether a plan was asked about before."""
     return _SIMULATIONS.known(asked) is not None
 
 
@@ -195,12 +191,6 @@ def _kind(asked: Question, scenario: Any) -> Kind:
     return kind_named("step") if asked.step_only else kind_of(scenario)
 
 
-@lru_cache(KEPT)
-def estimate(asked: Question) -> Run | Failure:
-    """The answer without contention on shared links, which takes milliseconds."""
-    return _answered(asked, fidelity="fast", cache=False, command=command(asked, fast=True))
-
-
 def simulated(asked: Question, note: Note) -> Run | Failure:
     """The simulated answer, from the stored runs or simulated now."""
     found = _answered(asked, progress=note, command=command(asked))
@@ -213,11 +203,10 @@ def _answered(asked: Question, **how: Any) -> Run | Failure:
     return study_of(asked, lambda scenario: ask(scenario, kind=_kind(asked, scenario), **how))
 
 
-def command(asked: Question, *, fast: bool = False) -> str:
+def command(asked: Question) -> str:
     """The shell command that gives the same answer; of a text, once it is saved as a file."""
     sets = (word for text in asked.sets for word in ("--set", text))
-    fidelity = ("--fidelity", "fast") if fast else ()
-    return shlex.join(["twin", "run", asked.name, *sets, *fidelity])
+    return shlex.join(["twin", "run", asked.name, *sets])
 
 
 def guarded(work: Callable[[], _T]) -> _T | Failure:
@@ -334,7 +323,7 @@ def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:
 
 
 def stacks(asked: Question, note: Note) -> tuple[StackAnswer, ...] | Failure:
-    """The step as it is, and under each other software stack of its GPU, by the fast path."""
+    """The step as it is, and under each other software stack of its GPU."""
 
     def load(more: Sequence[str]) -> Any:
         return _load(replace(asked, sets=(*asked.sets, *more)))

@@ -17,7 +17,7 @@ from twin.reports.table import changed, signed_duration
 from twin.spec.kpis import Kpi
 from twin.ui.answers import Failure
 from twin.ui.background import Pending, Stopped
-from twin.ui.place import ask_about, replied, titled
+from twin.ui.place import replied_all, titled
 from twin.ui.workspace import Draft, Workspace
 
 Row = dict[str, str]
@@ -30,8 +30,7 @@ _UNFIT = "does-not-fit"
 @dataclass(frozen=True, slots=True)
 class Compared:
     """Every plan with its answer (None: not yet), the baseline first; the simulations that are
-    under way, and those that were stopped. While there is one, answers are estimates: like is
-    compared with like."""
+    under way, and those that were stopped."""
 
     answers: tuple[tuple[Draft, Run | Failure | None], ...]
     coming: tuple[Pending[Run | Failure], ...]
@@ -40,14 +39,14 @@ class Compared:
 
 def compared(workspace: Workspace) -> Compared:
     """The plans of the workspace, their reports under the plans' titles."""
-    replies = [replied(ask_about(plan)) for plan in workspace.compared]
+    replies = replied_all(workspace.compared)
     named = (
         (plan, titled(one.now, plan) if isinstance(one.now, Run) else one.now)
         for plan, one in zip(workspace.compared, replies, strict=True)
     )
     return Compared(
         tuple(named),
-        tuple(one.better for one in replies if one.better is not None),
+        tuple(one.coming for one in replies if one.coming is not None),
         tuple({id(one.stopped): one.stopped for one in replies if one.stopped}.values()),
     )
 

@@ -6,8 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from twin.explore.study.software import scaled, sentence, software_table
-from twin.reports import Report
+from twin.explore.study.software import sentence, software_table
 from twin.ui.answers import GLANCE, stacks, studied
 from twin.ui.editor import Values, at
 from twin.ui.place import OpenPlan, ready, table
@@ -37,19 +36,17 @@ def about(values: Values, *, assumed: bool) -> str:
     return f"{chosen}{framework}; {release}. The host has counted work and {device}. {profile}"
 
 
-def other_software(shown: OpenPlan, report: Report) -> None:
-    """The step under each stack that its GPU has a calibration for, in proportion to that of the
-    report; answered when opened."""
+def other_software(shown: OpenPlan) -> None:
+    """The step under each stack that its GPU has a calibration for; simulated when opened."""
     box = st.expander(
         _HEADING, icon=":material/layers:", key="under other software", on_change="rerun"
     )
     if not box.open:
         return
     with box:
-        words = "Estimating the step under every software stack of its GPU."
+        words = "Simulating the step under every software stack of its GPU."
         found = ready(studied(stacks, shown.asked), shown.plan, words, GLANCE)
         if found is not None:
-            found = scaled(found, report.step_ns / 1e9)
             built = software_table(found)
             st.markdown(sentence(found))
             table(built.records())

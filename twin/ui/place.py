@@ -8,7 +8,8 @@ The state that every page shows: the open plan with its answer, and the baseline
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -30,7 +31,6 @@ from twin.ui.answers import (
     Refusal,
     Reply,
     checked,
-    estimate,
     is_known,
     question,
     reply,
@@ -43,6 +43,8 @@ _T = TypeVar("_T")
 
 _CHART = {"displayModeBar": False}
 """A toolbar would cover values: dragging zooms, and a double click goes back."""
+_ROOM = 240
+"""Pixels that a coming answer takes at least."""
 _STEPS = 200
 """Positions of a window slider."""
 
@@ -234,11 +236,8 @@ class OpenPlan:
         """The reply to the baseline; None where the open plan is that, or has none."""
         if not self.has_baseline:
             return None
-        base = ask_about(self.workspace.reference)
-        other = replied(base)
-        if self.reply.now is not None and (self.reply.better or self.reply.stopped):
-            other = replace(other, now=estimate(base))  # like is compared with like
-        return _titled(other, self.workspace.reference)
+        base = self.workspace.reference
+        return _titled(replied(ask_about(base)), base)
 
     @property
     def stopped(self) -> tuple[Stopped, ...]:
@@ -248,13 +247,12 @@ class OpenPlan:
 
     @property
     def baseline(self) -> Run | None:
-        """The answer to compare with; None where there is none of the same kind and fidelity."""
+        """The answer to compare with; None where there is none of the same kind."""
         other = self.reference.now if self.reference else None
         mine = self.reply.now
         if not isinstance(mine, Run) or not isinstance(other, Run):
             return None
-        same = mine.report.provenance.fidelity == other.report.provenance.fidelity
-        return other if same and mine.kind.name == other.kind.name else None
+        return other if mine.kind.name == other.kind.name else None
 
 
 def open_plan() -> OpenPlan:
@@ -276,29 +274,28 @@ def replied(asked: Question) -> Reply:
     return known[asked]
 
 
-def compared_alike(workspace: Workspace) -> None:
-    """Answer the compared plans by one fidelity in this run of the page: until all are simulated,
-    every place shows the estimate. Before there is one, whether they fit."""
-    asked = [ask_about(plan) for plan in workspace.compared]
+def replied_all(plans: Sequence[Draft]) -> list[Reply]:
+    """The replies of several plans; before they are there, whether the plans fit."""
+    asked = [ask_about(plan) for plan in plans]
+    with _outlined(plans if sum(not is_known(one) for one in asked) > 1 else ()):
+        return [replied(one) for one in asked]
+
+
+@contextmanager
+def _outlined(plans: Sequence[Draft]) -> Generator[None]:
+    """Meanwhile, whether plans fit in memory, which is known before anything is simulated, and the
+    room of the answer."""
     outline = st.empty()
-    with outline:
-        if sum(not is_known(one) for one in asked) > 1:
-            _outline(workspace.compared)
-        found = [replied(one) for one in asked]
+    if plans:
+        with outline.container():
+            found = ((plan.title, checked(ask_about(plan))) for plan in plans)
+            known = [(name, one) for name, one in found if isinstance(one, Check)]
+            lines = [f"**{name}**: {' '.join(one.sentences)}" for name, one in known]
+            if lines:
+                st.info("  \n".join(lines), icon=":material/hourglass_top:")
+            st.skeleton(_ROOM)
+    yield
     outline.empty()
-    less = next((one for one in found if one.better or one.stopped), None)
-    if less is None or any(one.now is None for one in found):
-        return
-    for one, own in zip(asked, found, strict=True):
-        shown = own if own.better or own.stopped else less
-        session.replies()[one] = replace(shown, now=estimate(one))
-
-
-def _outline(plans: Iterable[Draft]) -> None:
-    """Whether plans fit in memory, which is known before anything is estimated."""
-    found = ((plan.title, checked(ask_about(plan))) for plan in plans)
-    known = [f"- **{name}**: {one.sentences[0]}" for name, one in found if isinstance(one, Check)]
-    st.info("\n".join(["The plans are being estimated.", *known]), icon=":material/balance:")
 
 
 def _titled(found: Reply, plan: Draft) -> Reply:
@@ -355,26 +352,16 @@ def lean(plan: Draft) -> Draft:
 def answered(shown: OpenPlan) -> Run | None:
     """The answer to the open plan; where there is none yet, or none at all, the page says why.
     Before it is looked for, whether the plan fits."""
-    outline = st.empty()
-    if not is_known(shown.asked) and isinstance(known := checked(shown.asked), Check):
-        outline.info(" ".join(known.sentences), icon=":material/hourglass_top:")
-    now = shown.reply.now
-    outline.empty()
-    if now is None and shown.reply.better is not None:
-        waiting(f"{shown.plan.title} is being simulated.", shown.reply.better)
-    elif isinstance(now, Failure):
-        say(shown.plan, now)
-    say_estimate(shown)
-    return now if isinstance(now, Run) else None
-
-
-def say_estimate(shown: OpenPlan) -> None:
-    """That figures are estimates, while the plan is being simulated or after that was stopped."""
-    if shown.reply.stopped is not None:
-        kept = "The estimate stands." if shown.reply.now else "This kind of plan has no estimate."
-        say_stopped(kept, shown.stopped)
-    elif shown.reply.now is not None and shown.reply.better is not None:
-        st.caption(":material/speed: These are estimates: the plan is being simulated.")
+    with _outlined(() if is_known(shown.asked) else (shown.plan,)):
+        reply = shown.reply
+    if reply.coming is not None:
+        waiting(f"{shown.plan.title} is being simulated.", reply.coming)
+        st.skeleton(_ROOM)
+    elif reply.stopped is not None:
+        say_stopped("", [reply.stopped])
+    elif isinstance(reply.now, Failure):
+        say(shown.plan, reply.now)
+    return reply.now if isinstance(reply.now, Run) else None
 
 
 def say_stopped(words: str, stopped: Sequence[Stopped], again: str = "Simulate again") -> None:

@@ -9,13 +9,13 @@ from typing import Any, Final, Literal, get_args
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.answers.nearest import StepAnswer, StepAnswers, document, replaced
 from twin.errors import DEFAULT, printable
 from twin.explore.study.influence import Influence, with_split
 from twin.figures.differences import Swing, tornado
 from twin.loading import Row, rows
 from twin.loading.sourcing import is_number
-from twin.reports import Report
 from twin.reports.table import digits, gibibytes, show
 from twin.sources import Sourced
 from twin.ui import session
@@ -43,7 +43,7 @@ def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
     if found:
         place(tornado(swings(found), "Step time", "s", theme()), key="tornado")
         st.header("What if")
-        _what_if(shown, run.report, found)
+        _what_if(shown, run, found)
     # The ledger, to be sorted by any column and searched.
     st.header("Every number and its source")
     lines = number_rows(rows(scenario), found)
@@ -55,18 +55,15 @@ def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
 
 def _influences(shown: OpenPlan) -> tuple[Influence, ...]:
     """How much each uncertain number matters; none while that is being looked at."""
-    words = "Estimating both ends of every uncertain number."
+    words = "Simulating both ends of every uncertain number."
     return ready(studied(influences, shown.asked), shown.plan, words) or ()
 
 
 @st.fragment
-def _what_if(shown: OpenPlan, report: Report, found: tuple[Influence, ...]) -> None:
-    """Sliders with estimates; the rest of the page stays as it is."""
-    st.caption(
-        "Ranges are those of their sources, or 10 % to either side. The change is an estimate "
-        "without contention on shared links, on top of the plan's own figures."
-    )
-    _sliders(shown, report, found)
+def _what_if(shown: OpenPlan, run: Run, found: tuple[Influence, ...]) -> None:
+    """Sliders, each stop simulated; the rest of the page stays as it is."""
+    st.caption("Ranges are those of their sources, or 10 % to either side.")
+    _sliders(shown, run, found)
 
 
 def number_rows(found: Sequence[Row], influences: Sequence[Influence]) -> list[dict[str, Any]]:
@@ -115,9 +112,8 @@ def _row(row: Row, influence: Influence | None) -> dict[str, Any]:
     }
 
 
-def _sliders(shown: OpenPlan, report: Report, influences: Sequence[Influence]) -> None:
-    """Move the numbers that matter most within their ranges, and see the step of the report
-    move."""
+def _sliders(shown: OpenPlan, run: Run, influences: Sequence[Influence]) -> None:
+    """Move the numbers that matter most within their ranges, and see the step move."""
     chosen: dict[str, str] = {}
     ranged = [(one, between(one.low, one.value, one.high)) for one in influences]
     movable = [(one, stops) for one, stops in ranged if len(stops) > 1]
@@ -126,14 +122,12 @@ def _sliders(shown: OpenPlan, report: Report, influences: Sequence[Influence]) -
             value = _slider(shown, one, stops)
             if value != one.value:
                 chosen[one.path] = value
-    base, moved = what_if(shown.asked, ()), what_if(shown.asked, tuple(chosen.items()))
-    for answer in (base, moved):
-        if not isinstance(answer, StepAnswer):
-            say(shown.plan, answer)
-            return
-    assert isinstance(base, StepAnswer)
-    assert isinstance(moved, StepAnswer)
-    _outcome(report, base, moved)
+    base = StepAnswer(run.plan, run.report.step_ns, {})
+    moved = what_if(shown.asked, tuple(chosen.items())) if chosen else base
+    if not isinstance(moved, StepAnswer):
+        say(shown.plan, moved)
+        return
+    _outcome(base, moved)
     st.button(
         "Keep as a variant",
         icon=":material/content_copy:",
@@ -158,7 +152,7 @@ def _slider(shown: OpenPlan, one: Influence, stops: list[str]) -> str:
 
 @lru_cache(_KEPT)
 def what_if(asked: Question, values: tuple[tuple[str, str], ...]) -> StepAnswer | Failure:
-    """The fast answer to a plan with some numbers replaced, its split of layers kept."""
+    """The answer to a plan with some numbers replaced, its split of layers kept."""
     planned = plan_of(asked)
     if not isinstance(planned, Planned):
         return planned
@@ -223,13 +217,12 @@ def _plain(value: str) -> str | float | int:
     return value
 
 
-def _outcome(report: Report, base: StepAnswer, moved: StepAnswer) -> None:
-    """The report's figures, changed by as much as the fast path's are: untouched, they are those
-    beside the page."""
+def _outcome(base: StepAnswer, moved: StepAnswer) -> None:
+    """The plan's figures with the numbers moved; untouched, they are those beside the page."""
     seconds, days = (moved.step_ns - base.step_ns) / 1e9, moved.days - base.days
     with st.container(horizontal=True, gap="medium"):
-        _moved("Step time", report.step_ns / 1e9, seconds, "s")
-        _moved("Run time, no failures", report.kpis["days"] or 0.0, days, "d")
+        _moved("Step time", base.step_ns / 1e9, seconds, "s")
+        _moved("Run time, no failures", base.days, days, "d")
         st.metric("Memory left on the fullest GPU", _spare(moved.headroom), width="content")
 
 

@@ -143,14 +143,14 @@ def _verdict(shown: OpenPlan) -> None:
         headline = now.kind.deciding(now.report)[:_HEADLINE]
         for at in range(0, len(headline), 2):
             metrics(shown, headline[at : at + 2], "content")
-    _better(shown)
+    _coming(shown)
 
 
-def _better(shown: OpenPlan) -> None:
+def _coming(shown: OpenPlan) -> None:
     """What is still being simulated, and a way to begin again what was stopped."""
     for one, words in ((shown.reply, "The open plan"), (shown.reference, "The baseline")):
-        if one is not None and one.better is not None:
-            session.wait_for(one.better, f"{words} is being simulated.")
+        if one is not None and one.coming is not None:
+            session.wait_for(one.coming, f"{words} is being simulated.")
     if shown.stopped and shown.reply.stopped is None:
         st.caption(f"The simulation of the baseline was stopped at {shown.stopped[0].percent}.")
     if shown.stopped:
@@ -167,11 +167,10 @@ def _badges(reply: Reply) -> None:
         st.badge("Fits", icon=":material/check_circle:", color="green")
     elif now is not None:
         st.badge("Does not fit", icon=":material/block:", color="red")
-    if reply.better is not None:
-        words = "estimate, being simulated" if now is not None else "simulating"
-        st.badge(words, icon=":material/speed:", color="orange")
+    if reply.coming is not None:
+        st.badge("simulating", icon=":material/speed:", color="orange")
     if reply.stopped is not None:
-        words = f"stopped at {reply.stopped.percent}" + (": estimate" if now is not None else "")
+        words = f"stopped at {reply.stopped.percent}"
         st.badge(words, icon=":material/stop_circle:", color="orange")
 
 
@@ -231,8 +230,6 @@ def _export(shown: OpenPlan) -> None:
     if now.kind.scope(scenario) is not None:
         now = step_view(shown).reply.now
         st.caption("Files hold the training step.")
-    if shown.reply.better is not None or shown.reply.stopped is not None:
-        st.caption("Files hold the estimate until the plan is simulated, and say so.")
     if not isinstance(now, Run):
         return
     for name, label in _FORMATS.items():

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import streamlit as st
 
+from twin.answers import Run
 from twin.answers.nearest import Suggestion
 from twin.reports.table import gibibytes, show
 from twin.spec.kpis import KPIS
 from twin.ui import COMPARE, session
-from twin.ui.answers import Failure, Question, estimate, nearest, scenario_of, studied
+from twin.ui.answers import nearest, studied
 from twin.ui.place import OpenPlan, lean, ready
 from twin.ui.workspace import varied
 
@@ -21,13 +22,9 @@ _SHOWN: Final = 6
 """Suggestions that are shown, nearest first."""
 _KPI: Final = {kpi.key: kpi for kpi in KPIS}
 _FIGURES: Final = {"step_seconds": "Step", "days": "Run", "cost_usd": "Cost"}
-_FAST: Final = (
-    "Without contention on shared links, so a few per cent too low. In brackets: against the open "
-    "plan, if it did fit. Use or compare the plan to simulate it."
-)
 
 
-def suggestions(shown: OpenPlan) -> None:
+def suggestions(shown: OpenPlan, run: Run) -> None:
     """The nearest plans that fit, with what they cost."""
     st.header("The nearest plans that fit")
     words = "Looking for the nearest plans that fit."
@@ -44,21 +41,21 @@ def suggestions(shown: OpenPlan) -> None:
             columns = st.columns(_ACROSS)
             for at, one in enumerate(found[first : first + _ACROSS]):
                 with columns[at]:
-                    _card(one, first + at, scenario_of(shown.asked), shown.asked)
+                    _card(one, first + at, run)
 
 
-def _card(one: Suggestion, number: int, now: Any, asked: Question) -> None:
+def _card(one: Suggestion, number: int, now: Run) -> None:
+    before = now.report.kpis
     with st.container(border=True):
         for path, value in one.overrides.items():
             st.markdown(f"**`{path} = {value}`**")
-        lines = [_size(one.scenario, now), f"{gibibytes(one.headroom_bytes)} left"]
+        lines = [_size(one.scenario, now.scenario), f"{gibibytes(one.headroom_bytes)} left"]
         lines += [
-            f"{label} {show(one.kpis[key], _KPI[key].unit)}{_change(key, one.kpis[key], asked)}"
+            f"{label} {show(one.kpis[key], _KPI[key].unit)}{_change(one.kpis[key], before[key])}"
             for key, label in _FIGURES.items()
             if one.kpis[key] is not None
         ]
         st.markdown("  \n".join(line for line in lines if line))
-        st.caption("estimate", help=_FAST)
         with st.container(horizontal=True):
             overrides = dict(one.overrides)
             st.button("Use this plan", key=f"use {number}", on_click=use, args=(overrides,))
@@ -66,10 +63,8 @@ def _card(one: Suggestion, number: int, now: Any, asked: Question) -> None:
                 st.switch_page(COMPARE)
 
 
-def _change(key: str, value: float | None, asked: Question) -> str:
-    """What the plan costs against the open one if that did fit, both by the estimate."""
-    now = estimate(asked)
-    before = None if isinstance(now, Failure) else now.report.kpis[key]
+def _change(value: float | None, before: float | None) -> str:
+    """What the plan costs against the open one if that did fit."""
     return f" ({100 * (value / before - 1):+.3g} %)" if value and before else ""
 
 

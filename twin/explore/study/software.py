@@ -8,7 +8,7 @@ layout stays; layers are balanced anew where the scenario does not write their s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from twin.answers.nearest import StepAnswer, StepAnswers
@@ -80,7 +80,7 @@ class StackAnswer:
 
 
 def under_other_software(
-    load: Loader, progress: Callable[[float], None] | None = None, *, fidelity: Fidelity = "fast"
+    load: Loader, progress: Callable[[float], None] | None = None, *, fidelity: Fidelity = "events"
 ) -> tuple[StackAnswer, ...]:
     """The scenario as written, then under each other stack, the fastest first. `progress` is told
     the share that is done.
@@ -104,26 +104,6 @@ def under_other_software(
         if progress is not None:
             progress(done / (len(others) + 1))
     return (first, *sorted(found, key=lambda one: one.step_seconds or float("inf")))
-
-
-def scaled(found: Sequence[StackAnswer], seconds: float) -> tuple[StackAnswer, ...]:
-    """The answers where the step as written is known to take `seconds`: others in proportion."""
-    factor = seconds / (found[0].step_seconds or seconds)
-
-    def times(value: float | None) -> float | None:
-        return None if value is None else value * factor
-
-    return tuple(
-        replace(
-            one,
-            step_seconds=times(one.step_seconds),
-            change_seconds=times(one.change_seconds),
-            host_seconds=times(one.host_seconds),
-            cause_seconds=one.cause_seconds * factor,
-            interval=one.interval and (one.interval[0] * factor, one.interval[1] * factor),
-        )
-        for one in found
-    )
 
 
 def _name(scenario: Scenario) -> str:
@@ -164,7 +144,7 @@ def sentence(found: Sequence[StackAnswer]) -> str:
     return f"Under {first.label} a step takes {step}; under others {span}."
 
 
-def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "fast") -> Table:
+def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "events") -> Table:
     """One row per stack: the step, its change, the host's share, and the calibration."""
     heads = (
         "software",

@@ -45,7 +45,6 @@ class Phases(Kind):
     headline = ("days", "cost_usd", "mfu")
     kpis = tuple(kpi for kpi in KPIS if kpi.key in _TOTALS)
     shown_kpis = ("days", "cost_usd", "days_with_failures", "gpu_hours", "peak_device_bytes", "mfu")
-    has_estimate = True
     subject = "the run is"
     parts = "phases"
     changes_most = "the phase that changes most is"

@@ -40,7 +40,6 @@ class Step(Kind):
         "exposed_communication_seconds",
         "peak_device_bytes",
     )
-    has_estimate = True
     shares_fabric = True
     is_stored = True
 

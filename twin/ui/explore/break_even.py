@@ -89,16 +89,15 @@ def _conditions(
     shown: OpenPlan, scenario: Scenario, found: SearchResult, asked: SearchAsked
 ) -> None:
     """The thresholds, once they are asked for."""
-    question = (asked, tuple(one.fidelity for one in found.spots))
-    kept = known(work.conditions, question)
+    kept = known(work.conditions, asked)
     if kept is None:
         st.caption(
             "Every input is moved alone over its range until another plan wins: some hundred "
-            "estimates, a minute or two."
+            "simulations, a minute or two."
         )
         if not st.button("Find the break-even points", icon=":material/swap_horiz:"):
             return
-    pending = explored(work.conditions, question, (found.contest,))
+    pending = explored(work.conditions, asked, (found.contest,))
     made = ready(pending, shown.plan, "Moving every input until another plan wins.")
     if made is not None:
         _show(scenario, found, asked, made)
@@ -193,7 +192,7 @@ def stops(lever: Lever) -> list[float]:
 @st.fragment
 def _sliders(contest: Decision, plan: str) -> None:
     """The sliders and what follows; the rest of the page stays as it is."""
-    st.caption("Times are estimates, scaled to the simulation; price, memory and losses are exact.")
+    st.caption("Every stop is simulated. Price, memory and losses follow exactly.")
     moved: dict[str, float] = {}
     found = main_levers(contest)
     with st.container(horizontal=True):

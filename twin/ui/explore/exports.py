@@ -49,7 +49,6 @@ def columns(found: SearchResult) -> Columns:
         "memory": [one.memory for one in spots],
         "status": [one.status for one in spots],
         "role": [one.role for one in spots],
-        "fidelity": [one.fidelity for one in spots],
         "why_not": [one.why for one in spots],
         "headroom_bytes": [one.headroom for one in spots],
         "overrides": [written(dict(one.overrides)) for one in spots],

@@ -87,7 +87,7 @@ class SweepAsked:
 
     plan: Question
     axes: tuple[str, ...] = ()
-    fidelity: PointFidelity = "fast"
+    fidelity: PointFidelity = "events"
 
     @property
     def command(self) -> str:
@@ -193,7 +193,6 @@ class FoundLayout:
     """What the scenario has otherwise, as `--set` takes it."""
     status: Status
     role: Role
-    fidelity: str
     kpis: Mapping[str, float | None]
     """Empty where it cannot run."""
     headroom: float | None
@@ -281,7 +280,6 @@ def _spot(one: Contender, layout: ParallelLayout, role: Role) -> FoundLayout:
         overrides=dict(one.overrides),
         status="fits",
         role=role,
-        fidelity="simulated",
         kpis=dict(one.now.kpis or {}),
         headroom=one.headroom_bytes,
     )
@@ -300,7 +298,6 @@ def unfit_spot(scenario: Scenario, layout: ParallelLayout, outcome: PointOutcome
         overrides=layout.overrides(scenario),
         status=outcome.status,
         role="tried",
-        fidelity="estimate" if outcome.kpis else "",
         kpis=dict(outcome.kpis),
         headroom=outcome.headroom_bytes,
         why=f"{reason}; {outcome.hint}" if outcome.hint else reason,

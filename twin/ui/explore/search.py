@@ -52,7 +52,7 @@ def search_section(shown: OpenPlan, scenario: Scenario) -> None:
         if asked is not None and asked != wanted:
             st.caption("These are the previous results; the fields above have changed since.")
         if wanted.only:
-            _scaled(scenario, found, wanted, "simulated")
+            _scaled(scenario, found, wanted)
         else:
             _searched(scenario, found, wanted)
     if found is None or not (wanted and wanted.only):
@@ -142,7 +142,7 @@ def _said(one: FoundLayout) -> tuple[str, ...]:
     if one.kpis:
         figures = [one.figure(key) for key in ("days", "cost_usd", "step_seconds", "mfu")]
         run, cost, step, mfu = figures
-        lines.append(f"{run}, {cost} without failures; step {step}, MFU {mfu}, {one.fidelity}")
+        lines.append(f"{run}, {cost} without failures; step {step}, MFU {mfu}")
         lost = one.kpis.get("days_with_failures")
         if lost is not None:
             days, usd = (one.figure(k) for k in ("days_with_failures", "cost_usd_with_failures"))
@@ -181,7 +181,6 @@ def _row(one: FoundLayout) -> dict[str, object]:
         "Layout": one.words,
         "Why not": one.why,
         "Memory": one.memory,
-        "Fidelity": one.fidelity,
     }
 
 
@@ -204,31 +203,31 @@ def _pruned(found: SearchResult) -> None:
 
 
 def first_curve(shown: OpenPlan, scenario: Scenario) -> SearchResult | None:
-    """The plan's own layout on a quarter to four times its cluster, by the fast path."""
-    words = "Estimating the plan's own layout on other cluster sizes."
+    """The plan's own layout on a quarter to four times its cluster."""
+    words = "Simulating the plan's own layout on other cluster sizes."
     found = ready(studied(work.scaling, shown.asked), shown.plan, words, _GLANCE)
     if found is not None:
-        _scaled(scenario, found, curve_asked(shown, found), "estimate")
+        _scaled(scenario, found, curve_asked(shown, found))
     return found
 
 
 def curve_asked(shown: OpenPlan, found: SearchResult) -> SearchAsked:
-    """What asks for the first curve, by events."""
+    """What asks for the first curve."""
     gpus = ",".join(str(one) for one in sorted({spot.gpus for spot in found.spots}))
     days = found.contest.goal.days
     return SearchAsked(shown.asked, gpus, "" if days is None else f"{days:g}d", only=True)
 
 
-def _scaled(scenario: Scenario, found: SearchResult, asked: SearchAsked, fidelity: str) -> None:
+def _scaled(scenario: Scenario, found: SearchResult, asked: SearchAsked) -> None:
     """One layout on every size."""
     now = scenario.cluster.nodes * scenario.cluster.node.gpus
-    key = f"explore sizes {fidelity}"
+    key = "explore sizes"
     st.caption(found.sentences[0])
     ranked = sorted(found.spots, key=lambda one: one.gpus)
     sizes = [_size(one, now) for one in ranked]
     pictures: list[Picture] = []
     if any(one.days is not None for one in sizes):
-        pictures.append(scaling(sizes, fidelity, theme()))
+        pictures.append(scaling(sizes, theme()))
         place(pictures[0], key, from_chart(key, key))
     else:
         st.info(

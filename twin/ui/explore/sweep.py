@@ -43,7 +43,7 @@ _SAID: Final = 3
 _KEY: Final = "explore swept"
 _TABLE: Final = "explore sweep table"
 _SHORT: Final = ("step", "weight_update")
-"""Kinds whose estimates take seconds."""
+"""Kinds of which three points take seconds."""
 _FIRST: Final = ("parallel.pipeline", "cluster.nodes")
 """The field that is offered first, where the scenario has it."""
 
@@ -78,7 +78,7 @@ def _is_short(asked: SweepAsked, scenario: Any) -> bool:
     kind = kind_of(scenario)
     first = next((path for path in _FIRST if path in _paths(resolved(scenario), "")), None)
     offered = first and (f"{first}={_around(scenario, first)}",)
-    return asked.axes == offered and asked.fidelity != "events" and kind.name in _SHORT
+    return asked.axes == offered and kind.name in _SHORT
 
 
 def _form(shown: OpenPlan, scenario: Any) -> SweepAsked | None:
@@ -100,17 +100,9 @@ def _form(shown: OpenPlan, scenario: Any) -> SweepAsked | None:
             axis = _axis(plan, place_, usual, paths, scenario)
             if axis:
                 axes.append(axis)
-    whole = kind_of(scenario).name != "step"
-    events = not whole and st.toggle(
-        "Simulate",
-        value=bool(own and said and said.fidelity == "events"),
-        key=f"explore events|{plan}",
-        persist_state="session",
-        help="Off: estimate, without contention on shared links.",
-    )
     if not axes and not own:
         return None
-    fidelity = "whole" if whole else "events" if events else "fast"
+    fidelity = "events" if kind_of(scenario).name == "step" else "whole"
     return SweepAsked(shown.asked, tuple(axes), fidelity)
 
 
@@ -262,7 +254,7 @@ def _said(row: SweepRow, kind: Kind) -> tuple[str, ...]:
         figures = ", ".join(
             ranged(outcome.kpis[key], outcome.intervals.get(key), known[key].unit) for key in keys
         )
-        lines.append(f"{figures}; {outcome.fidelity}")
+        lines.append(figures)
     reason = f"{outcome.code} {outcome.reason}".strip()
     why = "; ".join(part for part in (reason, outcome.hint) if part)
     return (*lines, f"Why not: {why}") if why else tuple(lines)

@@ -43,7 +43,6 @@ from twin.explore.sweep.sweep import (
     refuse_size,
     sweep,
 )
-from twin.kinds.base import Fidelity
 from twin.scenario import Root, Scenario
 from twin.spec.cluster import MOST_GPUS
 from twin.ui.answers import Failure, Question, guarded, study_of
@@ -67,8 +66,7 @@ _AROUND: Final = 24
 """Layouts beside the pick that are asked why they are not better."""
 _SHARES: Final = (
     ("judging", 0.0, 0.25),
-    ("estimating", 0.25, 0.75),
-    ("simulating", 0.75, 0.95),
+    ("simulating", 0.25, 0.95),
 )
 """How much of a search each part of it is, roughly."""
 
@@ -101,23 +99,20 @@ def new_plan(asked: PlanQuestion, dated: str, note: Note) -> PlanDecision | Fail
 
 
 def sizes(asked: SearchAsked, note: Note) -> SearchResult | Failure:
-    """The plan's own layout on the sizes asked for, by events."""
-    return study_of(
-        asked.plan,
-        lambda scenario: _sizes_found(_scaled(scenario, asked, "events", note), "events"),
-    )
+    """The plan's own layout on the sizes asked for."""
+    return study_of(asked.plan, lambda scenario: _sizes_found(_scaled(scenario, asked, note)))
 
 
 def scaling(asked: Question, note: Note) -> SearchResult | Failure:
-    """The plan's own layout on a quarter to four times its cluster, by the fast path: what the page
-    shows before anything is asked."""
+    """The plan's own layout on a quarter to four times its cluster: what the page shows before
+    anything is asked."""
 
     def found(scenario: Scenario) -> SearchResult:
         nodes, each = scenario.cluster.nodes, scenario.cluster.node.gpus
         every = {nodes // 4, nodes // 2, nodes, 2 * nodes, 4 * nodes}
         gpus = ",".join(str(one * each) for one in sorted(every) if 0 < one * each <= MOST_GPUS)
         wanted = SearchAsked(asked, gpus, only=True)
-        return _sizes_found(_in_time(_scaled(scenario, wanted, "fast", note)), "fast")
+        return _sizes_found(_in_time(_scaled(scenario, wanted, note)))
 
     return study_of(asked, found)
 
@@ -204,7 +199,7 @@ def _around(found: Recommendation, folder: Path) -> Iterator[tuple[ParallelLayou
     layouts = list(_changed(middle.layout, found.asked.space))[:_AROUND]
     scenario = found.asked.scenario
     base = document(scenario)
-    points = [SweepPoint(base, layout.overrides(scenario)) for layout in layouts]
+    points = [SweepPoint(base, layout.overrides(scenario), "events") for layout in layouts]
     for place, outcome in answer_points(points, pool=ALONE, folder=folder):
         yield layouts[place], outcome
 
@@ -230,9 +225,9 @@ def _changed(layout: ParallelLayout, whole: Space) -> Iterator[ParallelLayout]:
             yield replace(layout, **{name: value})
 
 
-def _scaled(scenario: Scenario, asked: SearchAsked, fidelity: Fidelity, note: Note) -> Scaling:
+def _scaled(scenario: Scenario, asked: SearchAsked, note: Note) -> Scaling:
     """One layout on several sizes."""
-    wanted = Sizes(nodes_of(scenario, asked.gpus), asked.goal, fidelity)
+    wanted = Sizes(nodes_of(scenario, asked.gpus), asked.goal)
 
     def told(counts: SweepProgress) -> None:
         note(counts.done / max(counts.points, 1))
@@ -250,15 +245,12 @@ def _in_time(found: Scaling) -> Scaling:
     return found
 
 
-def _sizes_found(found: Scaling, fidelity: Fidelity) -> SearchResult:
+def _sizes_found(found: Scaling) -> SearchResult:
     """One layout on several sizes, as points and as a decision between them."""
     scenario, goal = found.scenario, found.goal
     decided = fixed_contest(found, pool=ALONE, folder=points_folder())
-    fitting = spots_of(decided)
-    if fidelity == "fast":
-        fitting = [replace(one, fidelity="estimate") for one in fitting]
     return SearchResult(
-        distinct([*fitting, *_unfit_sizes(scenario, found)]),
+        distinct([*spots_of(decided), *_unfit_sizes(scenario, found)]),
         (scaling_sentence(found),),
         (),
         found.to_json(),

@@ -13,6 +13,7 @@ from twin.figures.differences import attribution as figure
 from twin.ui import examples, session
 from twin.ui.answers import attributed, on_one_fabric, studied
 from twin.ui.comparison import (
+    Compared,
     attribution_rows,
     comparability,
     compared,
@@ -22,7 +23,6 @@ from twin.ui.comparison import (
 )
 from twin.ui.place import (
     ask_about,
-    compared_alike,
     place,
     ready,
     say,
@@ -48,15 +48,11 @@ def page() -> None:
     workspace = examples.beside(own)
     if workspace != own:
         small(f"An example: {_titles(workspace)}. {_OWN}")
-    compared_alike(own)
     found = compared(workspace)
-    for plan, now in found.answers:
-        if now is not None and not isinstance(now, Run):
-            say(plan, now)
-    if found.stopped:
-        say_stopped("All plans are compared by their estimates.", found.stopped)
-    if found.coming:
-        waiting("These are estimates until all plans are simulated.", *found.coming)
+    _say(found)
+    if found.answers[0][1] is None:  # nothing to compare with
+        st.skeleton()
+        return
     runs = _of_one_kind({plan.title: now for plan, now in found.answers if isinstance(now, Run)})
     if len(runs) < 2:
         if len(found.answers) < 2:
@@ -70,6 +66,17 @@ def page() -> None:
     if kind.shares_fabric:
         st.header("On one fabric")
         _on_one_fabric(workspace, runs)
+
+
+def _say(found: Compared) -> None:
+    """Why plans have no answer, or none yet."""
+    for plan, now in found.answers:
+        if now is not None and not isinstance(now, Run):
+            say(plan, now)
+    if found.stopped:
+        say_stopped("Stopped plans are left out.", found.stopped)
+    if found.coming:
+        waiting("The other plans are being simulated.", *found.coming)
 
 
 def _titles(workspace: Workspace) -> str:

@@ -7,7 +7,6 @@ from typing import Final
 
 import streamlit as st
 
-from twin.answers import Run
 from twin.errors import render
 from twin.reports import resolved
 from twin.scenario import Root
@@ -16,7 +15,7 @@ from twin.ui.answers import Failure, Refusal, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
-from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say, say_estimate
+from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say
 from twin.ui.workspace import Draft
 
 _PRESET: Final = "open a scenario"
@@ -109,12 +108,7 @@ def _say(shown: OpenPlan, before: Root | Failure) -> None:
         if homeless:
             code(render(homeless))
         return
-    if now is None:
-        answered(shown)
-    elif not isinstance(now, Run):
-        say(shown.plan, now)
-    else:
-        say_estimate(shown)
+    if (now := answered(shown)) is not None:
         say_verdict(now.kind.sentences(now)[0], now.report)
         st.caption(now.kind.facts(now))
         st.page_link(RESULT, label="Why", icon=":material/arrow_forward:")

@@ -55,7 +55,7 @@ def page() -> None:
 def _before(shown: OpenPlan) -> None:
     """Whether a plan fits, and its size, while nothing more is known of it."""
     found = checked(shown.asked)
-    if shown.reply.now is not None or isinstance(found, Failure):
+    if isinstance(shown.reply.now, Failure) or isinstance(found, Failure):
         return
     for words in found.sentences:
         st.markdown(words)
@@ -98,7 +98,7 @@ def _summary(shown: OpenPlan, run: Run) -> None:
     metrics(shown, keys[:_FIRST], _CARD)
     is_step = "explain" not in run.kind.refusals and run.kind.scope(run.scenario) is None
     if not run.report.fits and is_step:
-        suggestions(shown)
+        suggestions(shown, run)
     show_views(sections(run.kind.figures(run)).get(_SUMMARY, []), shown.plan.name)
     if keys[_FIRST:]:
         with st.expander("More key figures", icon=":material/speed:"):
@@ -108,7 +108,7 @@ def _summary(shown: OpenPlan, run: Run) -> None:
             better(shown)
         derivation(shown, run)
     if is_step or shown.asked.step_only:
-        other_software(shown, run.report)
+        other_software(shown)
     st.header("Assumptions and limits")
     warnings(run.report)
     st.header("Provenance")
