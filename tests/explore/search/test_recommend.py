@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+import twin
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced
 from twin.engine import lower, simulate
@@ -66,6 +67,31 @@ def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow, steps):
     assert found.open == 0
     assert found.pick is not None
     assert found.pick.step_ns == min(steps.values())
+
+
+SPACES = {
+    "kimi-k2-256xh800": ((32, 64), {"pipeline": [8, 16], "expert": [8, 16, 32]}),
+    "deepseek-v3-2048xh800": ((128, 256), {"pipeline": [8, 16], "expert": [16, 32, 64]}),
+    "gpt-175b-64xa100-full": ((8, 16), {"pipeline": [4, 8, 16], "tensor": [4, 8]}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPACES)
+def test_of_shipped_plans_the_best_of_every_size_is_that_of_trying_all(name):
+    """Hundreds of layouts each, with the search as people ask for it."""
+    nodes, axes = SPACES[name]
+    axes = {"tensor": [1], "virtual": [1, 2], "micro_batch": [1, 2], **axes}
+    wide = narrowed(space(twin.load(name), nodes, any_stack=True), axes)
+    wide = replace(wide, memory=wide.memory[:3])
+    steps = dict(exhaustive(wide))
+    found = recommend(SearchRequest(wide, Goal(), HERE))
+    assert found.pick is not None
+    assert found.pick.step_ns == min(steps.values())
+    for size in found.sizes:
+        assert size.leader is not None
+        best = min(step for layout, step in steps.items() if layout.nodes == size.nodes)
+        assert size.leader.step_ns <= (1 + NEAR) * best
 
 
 def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow):

@@ -28,9 +28,9 @@ chunk, A is the time of all layers before it. Then S, the work of the first i st
 for a step X, q the part of its work that a layer delays those behind it by. The least X for which
 the last S is all work is a bound (`StepBound.nanoseconds`).
 
-Messages between stages, what ends a step (reductions, update) and what shares links and SMs, but
-for the memory of a socket, are left out: they add time. `twin.explore.search.least_times` says what
-one layer costs at least.
+Messages between stages, copies to the host, what ends a step (reductions, update) and what shares
+links and SMs are left out: they add time. `twin.explore.search.least_times` says what one layer
+costs at least.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from functools import lru_cache
 from math import inf, sqrt
 from typing import Any, Final, TypeVar
 
-from twin.explore.search.least_times import BEHIND, BLOCKS, LayerTimes, kinds_of
-from twin.explore.search.room import Room, needed
+from twin.explore.search.least_times import BEHIND, BLOCKS, COPIES, LayerTimes, kinds_of
+from twin.explore.search.room import Room, fullest, needed
 from twin.planning.layer_times import Scale
 from twin.planning.mesh import lay_out, placements
 from twin.planning.split_costs import layer_ends
@@ -87,6 +87,9 @@ class StepBound:
     """A, and A + Z, of one layer; 0 where stages begin with copies of each other."""
     layers: int
     """Transformer layers."""
+    one: float
+    """T of the shortest of them, of an even split the longest."""
+    evenly: bool
     heaviest: tuple[float, float]
     """T and D of the longest transformer layer."""
     delays: tuple[float, float]
@@ -100,6 +103,7 @@ class StepBound:
         for all layers."""
         full = max(runs * own + ahead for own, ahead in zip(self.full, self.ahead, strict=True))
         full = min(full, runs * (self.full[0] + self.more))
+        crowded = runs * self.one * fullest(rooms, self.layers) if rooms else 0.0
         filled = needed(rooms, self.layers)
         means = (
             self._mean(runs * own, ahead, filled)
@@ -107,7 +111,8 @@ class StepBound:
         )
         stages = rooms or (Room(self.stages, self.layers),)
         ordered = (self._in_order(n, runs, stages) for n in (0, 1) if self.delays[n] > 0)
-        return max(full, *means, *ordered, runs * self.mean, runs * self.busy)
+        crowded += self.ahead[1] if self.evenly else 0.0
+        return max(full, crowded, *means, *ordered, runs * self.mean, runs * self.busy)
 
     def _mean(self, work: float, each: float, filled: int) -> float:
         """Of the stages that hold a transformer layer, so many as give the least."""
@@ -185,7 +190,9 @@ def step_bound(
     for layer in model:
         for kind in ("F", "B"):
             for stream, time in layer.passes[kind].busy.items():
-                busy[stream] += copies * layer.count * time / stages
+                # A stage whose backward follows at once sends nothing away: copies bound no split.
+                if evenly or stream not in COPIES:
+                    busy[stream] += copies * layer.count * time / stages
     return StepBound(
         stages=stages,
         mean=total / stages,
@@ -195,6 +202,8 @@ def step_bound(
         ahead=(before * first, before * both),
         each=(first, both),
         layers=layers,
+        one=(max if evenly else min)(one[0] for one, _ in blocks),
+        evenly=evenly,
         heaviest=(max(one[0] for one, _ in blocks), max(one[1] for one, _ in blocks)),
         delays=delays,
         busy=max(busy.values(), default=0.0),

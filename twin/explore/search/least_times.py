@@ -52,6 +52,8 @@ BEHIND: Final = ("mtp", "head")
 """Kinds of layers behind those."""
 SOCKET: Final = -1
 """Among streams of transfers: the memory of a socket."""
+COPIES: Final = (TO_HOST, FROM_HOST, SOCKET)
+"""Streams of copies to the host and back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,16 @@ def needed(rooms: Sequence[Room], layers: int) -> int:
     return max(1, count)
 
 
+def fullest(rooms: Sequence[Room], layers: int) -> int:
+    """Layers on the stage with most of them, at least."""
+    left, stages = layers, sum(room.stages for room in rooms)
+    for room in sorted(rooms, key=lambda one: one.layers):
+        if stages * room.layers >= left:
+            break
+        left, stages = left - room.stages * room.layers, stages - room.stages
+    return -(-left // max(1, stages))
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """Layers of a kind: how many there are, and the bytes that each holds on the device for the
@@ -81,31 +91,29 @@ class Waiting:
 
 
 def rooms(
-    model: Sequence[LayerTimes], held: Sequence[Held], waits: Sequence[Waiting], budget: float
+    model: Sequence[LayerTimes],
+    held: Sequence[Held],
+    waits: Sequence[Waiting],
+    budget: float,
+    *,
+    copies: int = 1,
+    usual: bool = False,
 ) -> tuple[Room, ...] | None:
     """For how many layers stages have room, all of the smallest kind; None where they have too
-    little for all layers of some kind. For one copy of each part."""
-    most = [0] * len(waits)
+    little for all layers of some kind, of which there are so many `copies`. The `usual` room is
+    that with the mean of what waits for all layers of the largest kind, and no bound."""
+    most: list[int] | None = None
     for layer, own in zip(model, held, strict=True):
         if layer.layer.kind in BLOCKS:
-            here = [int(budget // (own.each + one.least * layer.kept)) for one in waits]
-            if sum(one.stages * n for one, n in zip(waits, here, strict=True)) < layer.count:
+            counts = (one.mean if usual else one.least for one in waits)
+            here = [int(budget // (own.each + count * layer.kept)) for count in counts]
+            room = sum(one.stages * n for one, n in zip(waits, here, strict=True))
+            if room < copies * layer.count:
                 return None
-            most = [max(pair) for pair in zip(most, here, strict=True)]
-    return tuple(Room(one.stages, n) for one, n in zip(waits, most, strict=True))
-
-
-def even_bytes(
-    model: Sequence[LayerTimes], held: Sequence[Held], waits: Sequence[Waiting], full: int
-) -> float:
-    """About what the fullest stage of an even split holds: so many of the largest layers."""
-    count = max(one.mean for one in waits)
-    blocks = (
-        own.each + count * one.kept
-        for one, own in zip(model, held, strict=True)
-        if one.layer.kind in BLOCKS
-    )
-    return full * max(blocks)
+            most = [*map(min if usual else max, here, most or here)]
+    found = tuple(Room(one.stages, n) for one, n in zip(waits, most or (), strict=True))
+    layers = copies * sum(one.count for one in model if one.layer.kind in BLOCKS)
+    return found if sum(one.stages * one.layers for one in found) >= layers else None
 
 
 def waiting(
