@@ -4,8 +4,8 @@ import pytest
 
 from tests.figures.made import layout, report_of, traces
 from twin.figures.palette import swatch
-from twin.figures.step import LEGEND, MEANING, scenario_steps, stage_steps
-from twin.reports.breakdown import CAUSES
+from twin.figures.step import LEGEND, MEANING, lost_time, scenario_steps, stage_steps
+from twin.reports.breakdown import CAUSES, LOST_WORDS
 
 
 def drawn(figure, scenario):
@@ -89,3 +89,15 @@ def test_every_stage_has_a_bar_as_long_as_the_step():
     figure = stage_steps(report, "dark").figure
     for role in report.roles:
         assert sum(drawn(figure, role.role).values()) == pytest.approx(4.0)
+
+
+def test_losses_stand_beside_their_remedies_the_largest_first():
+    lost = dict.fromkeys(LOST_WORDS, 0) | {"fill": 10**9, "exposed_expert": 3 * 10**9}
+    picture = lost_time(lost, 20 * 10**9, {"fill": "500 ms with virtual = 2"}, "light")
+    assert picture.title == (
+        "A step loses 4.00 s (20.0 %) beside computing, most of it by waiting for expert all-to-all"
+    )
+    assert [trace.text[0] for trace in traces(picture.figure)] == [
+        "3.00 s (15.0 %)",
+        "1.00 s (5.00 %); 500 ms with virtual = 2",
+    ]

@@ -8,7 +8,7 @@ from tests.reports.runs import RUNS, played
 from twin.engine import lower, simulate
 from twin.planning import plan
 from twin.reports import report
-from twin.reports.breakdown import EXPOSED_CAUSES, Exposure, exposures
+from twin.reports.breakdown import EXPOSED_CAUSES, Exposure, exposures, lost
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -45,3 +45,18 @@ def exposure_of(scenario):
     """What is exposed of the all-to-all of a scenario."""
     planned = plan(scenario)
     return report(planned, simulate(lower(planned))).exposure["exposed_expert"]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_all_that_is_lost_sums_to_the_step_less_compute(name):
+    answer, trace = played(name)[2], played(name)[1]
+    found = lost(trace)
+    assert sum(found.values()) == answer.step_ns - answer.breakdown_ns["compute"]
+    assert min(found.values()) >= 0
+
+
+def test_others_wait_for_the_stage_with_the_least_bubble():
+    """Two stages on paper: the second is idle for 10 ns, 4 of them in its ramp."""
+    rows = ({"compute": 970, "bubble": 30}, {"compute": 990, "bubble": 10})
+    found = lost(made.trace(rows, ramp_ns=({"bubble": 9}, {"bubble": 4})))
+    assert [found[one] for one in ("fill", "unequal", "between")] == [4, 10, 6]

@@ -13,6 +13,7 @@ from twin.explore.search.improve import improve
 from twin.loading import catalog_parts, load
 from twin.reports import resolved
 from twin.ui.answers import Question, stacks
+from twin.ui.background import Pending
 from twin.ui.other_software import about
 from twin.ui.scenarios import stamp
 
@@ -87,12 +88,14 @@ def test_the_result_compares_stacks_when_asked(opened):
 def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch):
     scenario = load("kimi-k2-256xh800", SMALL)
     found = improve(scenario, pool=PoolChoice(jobs=1))
-    monkeypatch.setattr("twin.ui.better.studied", lambda *_: None)
-    monkeypatch.setattr("twin.ui.better.ready", lambda *_: found)
     app = opened(FULL, page="result")
-    app.session_state["make it faster"] = True
+    assert "beside computing" in words(app)
+    monkeypatch.setattr("twin.ui.better.known_study", lambda *_: Pending())
+    monkeypatch.setattr("twin.ui.better.ready", lambda *_: found)
     checked(app.run())
     assert "faster" in words(app)
+    (losses,) = (one.value for one in app.table if "Loss" in one.value.columns)
+    assert any(" with " in cell for cell in losses["With the best edit"])
     number, order = next(
         (number, one.edit.overrides["parallel.schedule"])
         for number, one in enumerate(found.offered)

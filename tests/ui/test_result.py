@@ -27,7 +27,7 @@ UNEVEN = (
 )
 PHASES = f"{STEP};phases=[{{name: first, steps: 5}}, {{name: rest, until: 300B}}]"
 KINDS = {
-    STEP: ("Run time, no failures", 1, "step"),
+    STEP: ("Run time, no failures", 2, "step"),
     UPDATE: ("Update time", 3, "weight update"),
     ROLLOUTS: ("Rollouts of an iteration", 2, "rollouts"),
     ITERATION: ("Iteration", 2, "iteration"),

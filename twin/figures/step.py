@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from twin.engine.program import STREAMS
 from twin.engine.trace import Trace
-from twin.figures.charts import Rung, cascade
+from twin.figures.charts import Ranked, Rung, cascade, ranking
 from twin.figures.palette import MEANINGS, Meaning, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Figure, Frame, Picture, Row, capital, draw, lowered
 from twin.loading.files import table
-from twin.reports.breakdown import CAUSE_WORDS, CAUSES, bottleneck
+from twin.reports.breakdown import CAUSE_WORDS, CAUSES, LOST_WORDS, bottleneck
 from twin.reports.compare import compare
 from twin.reports.report import Report
 from twin.reports.table import digits, show
@@ -243,6 +243,56 @@ def _share(ns: int, waterfall: Waterfall) -> str:
 def signed(ns: int) -> str:
     """Nanoseconds in words, also where a loss is a gain."""
     return _seconds(ns) if ns >= 0 else f"-{_seconds(-ns)}"
+
+
+_SEEN: Final = 5e-4
+"""Share of the step below which a loss is left out."""
+_BUBBLES: Final = {
+    "fill": "Fill and drain",
+    "unequal": "Unequal stages",
+    "between": "Between passes",
+}
+"""The parts of the bubble in few letters."""
+_REMEDIES: Final = (
+    " Beside a loss: what is left of it with the edit that removes most. Other losses may grow."
+)
+
+
+def lost_time(
+    lost: Mapping[str, int], step_ns: int, remedies: Mapping[str, str], theme: Theme
+) -> Picture:
+    """What a step loses beside computing, the largest loss first, each beside its remedy."""
+
+    def share(ns: int) -> str:
+        return f"{_seconds(ns)} ({digits(100 * ns / step_ns)} %)"
+
+    causes = sorted(
+        (one for one in lost if lost[one] > _SEEN * step_ns), key=lambda one: -lost[one]
+    )
+    rows = [
+        Ranked(
+            LEGEND.get(cause) or _BUBBLES[cause],
+            lost[cause] / 1e9,
+            swatch(MEANING.get(cause, "bubble"), theme),
+            "; ".join(filter(None, (share(lost[cause]), remedies.get(cause)))),
+        )
+        for cause in causes
+    ]
+    longest = max([row.length for row in rows], default=0.0)
+    x = Axis("Seconds of one step", span=(0, longest * (2.4 if remedies else 1.4)))
+    title = f"A step loses {share(sum(lost.values()))} beside computing"
+    if causes:
+        title += f", most of it by {LOST_WORDS[causes[0]]}"
+    return Picture(
+        title=title,
+        caption="Mean over ranks." + _REMEDIES * bool(remedies),
+        figure=ranking(rows, x, theme, row=30),
+        table=tuple(
+            {"Loss": capital(LOST_WORDS[cause]), "Takes": share(lost[cause])}
+            | ({"With the best edit": remedies.get(cause, "")} if remedies else {})
+            for cause in causes
+        ),
+    )
 
 
 BUDGET = 5_000

@@ -96,3 +96,30 @@ def exposures(trace: Trace, breakdown_ns: Mapping[str, int]) -> dict[str, Exposu
         ramp = min(whole, round(total / sum(weights)))
         found[cause] = Exposure(ramp, whole - ramp)
     return found
+
+
+BUBBLES: Final = {
+    "fill": "filling and draining the pipeline",
+    "unequal": "waiting for the busiest stage",
+    "between": "waiting between passes",
+}
+LOST_WORDS: Final = {
+    **BUBBLES,
+    **{cause: words for cause, words in CAUSE_WORDS.items() if cause not in ("compute", "bubble")},
+}
+"""What a step loses beside computing; the bubble in three."""
+
+
+def lost(trace: Trace) -> dict[str, int]:
+    """Nanoseconds that a step loses beside computing, by the keys of `LOST_WORDS`: means over
+    ranks, which sum to the step less `compute`.
+
+    The stage with the least bubble is the busiest. The others wait for it by as much as their
+    bubble is longer. Its own bubble falls into its ramp, or between its passes."""
+    spent = mean(trace.breakdown_ns, trace.ranks)
+    bubbles = [row.get("bubble", 0) for row in trace.breakdown_ns]
+    least = min(bubbles)
+    ramp = trace.ramp_ns[bubbles.index(least)] if trace.ramp_ns else {}
+    fill = min(least, ramp.get("bubble", 0))
+    found = {"fill": fill, "unequal": spent["bubble"] - least, "between": least - fill}
+    return {cause: found.get(cause, spent.get(cause, 0)) for cause in LOST_WORDS}

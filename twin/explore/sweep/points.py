@@ -31,7 +31,7 @@ from twin.kinds.base import Fidelity, Kind, Tools, kind_named, kind_of
 from twin.loading import scenario_hash
 from twin.loading.files import read_bytes
 from twin.planning.types import Plan
-from twin.reports.breakdown import mean
+from twin.reports.breakdown import lost, mean
 from twin.reports.head import UNTIMED
 from twin.reports.interval import circumstances
 from twin.reports.kpi_intervals import intervals
@@ -75,6 +75,8 @@ class PointOutcome:
     )
     """The same where nobody named the software; empty of one that is never assumed."""
     step_ns: int | None = None
+    lost_ns: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What a step by events loses beside computing, as `twin.reports.breakdown.lost` says."""
     headroom_bytes: float | None = None
     """What the fullest GPU has left; negative where it has too little."""
     peak_stage: int | None = None
@@ -226,7 +228,7 @@ def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
     figures = kpis(plan, trace.step_ns, spent, simulated)
     if not fast:
         at, tuned = circumstances(plan, spent), tuned_step(plan, assumed=True)
-        found = replace(found, kpis=figures, step_ns=trace.step_ns)
+        found = replace(found, kpis=figures, step_ns=trace.step_ns, lost_ns=lost(trace))
         if tuned is not None:
             doubt = intervals(replace(at, assumed=True), figures, tuned=tuned)[0]
             found = replace(found, unnamed=with_spans(doubt, figures, simulated))

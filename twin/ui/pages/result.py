@@ -105,7 +105,7 @@ def _summary(shown: OpenPlan, run: Run) -> None:
             metrics(shown, keys[_FIRST:], _CARD)
     if is_step:
         if run.report.fits:
-            better(shown)
+            better(shown, run)
         derivation(shown, run)
     if is_step or shown.asked.step_only:
         other_software(shown)
