@@ -211,6 +211,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no part like this": (("catalog", "gpus", "h80"), 2, "TW006 there is no `h80` among the gpus"),
     "a part without a name": (("catalog", "models", ""), 2, "TW006 there is no `` among"),
     "no schedule like this": (("catalog", "schedules", "1f"), 2, "TW006 there is no `1f` among"),
+    "no choice like this": (
+        ("run", "good.yaml", "--fidelity", "all of it"),
+        2,
+        "Invalid value for '--fidelity': 'all of it' is not one of 'events'",
+    ),
     "a port out of range": (("ui", "--port", "70000"), 2, "Invalid value for '--port'"),
 }  # fmt: skip
 

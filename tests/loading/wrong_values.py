@@ -138,6 +138,15 @@ toy.yaml:6:13: TW014 expected a whole number, got the text `4`
         overrides=("train.precision=fp17",),
     ),
     WrongInput(
+        "a word that is none of the choices, where a list could stand",
+        """\
+--set:1:23: TW016 the text `autoo` is not one of the choices
+  | --set memory.by_stage=autoo
+  |                       ^^^^^
+  hint: did you mean `auto`?""",
+        overrides=("memory.by_stage=autoo",),
+    ),
+    WrongInput(
         "an order that forgets axes",
         """\
 --set:1:22: TW017 the order must name every axis exactly once

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count, product
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Final, Literal
 
 import typer
@@ -16,12 +18,12 @@ from twin.cli.output import DOES_NOT_FIT, Output
 from twin.errors import FieldError, Origin, Problem, UsageError
 from twin.explore.sweep.grid import ScenarioSource, check_values, grid_of, read_axes
 from twin.explore.sweep.points import PointOutcome, points_folder
-from twin.explore.sweep.sweep import Sweep, SweepRequest, SweepRow, check_output, refuse_size, write
+from twin.explore.sweep.sweep import Sweep, SweepRequest, check_output, refuse_size, write
 from twin.explore.sweep.sweep import sweep as answered
 from twin.kinds.base import kind_of
 from twin.loading import load_any
 from twin.loading.files import table
-from twin.reports.table import Table, gibibytes, headed, ranged
+from twin.reports.table import Block, Notes, Table, gibibytes, headed, ranged
 from twin.scenario import Scenario
 from twin.spec.kpis import Kpi
 from twin.spec.sweep import check_figure
@@ -126,7 +128,10 @@ def _shown(show: str | None, asked: SweepRequest) -> tuple[str, ...]:
 
 def _say(found: Sweep, output: Output, shown: tuple[str, ...]) -> None:
     """The sweep as JSON, or in words and a table."""
-    output.answer(found.to_json(), _sentences(found), [sweep_table(found, shown)])
+    blocks: list[Block] = [sweep_table(found, shown)]
+    if why := _reasons(found):
+        blocks.append(Notes("Why not", tuple(f"{mark}: {words}" for words, mark in why.items())))
+    output.answer(found.to_json(), _sentences(found), blocks)
 
 
 def _exit_code(found: Sweep) -> int:
@@ -158,36 +163,55 @@ def _sentences(found: Sweep) -> list[str]:
 
 
 def sweep_table(found: Sweep, shown: Sequence[str] = ()) -> Table:
-    """One row per point: the fields that vary, whether it fits, its key figures, or why not."""
+    """One row per point: the fields that vary, whether it fits, its key figures, and a letter for
+    why not."""
 
     kpis = [kpi for kpi in found.kpis if kpi.key in (*found.kind.headline, *shown)]
     places, best = _places(found), set(found.frontier)
     named = ["", *_headings(found.fields), ""]
     figures = [_HEADINGS.get(kpi.key, kpi.label) for kpi in kpis]
-    why = ["why not"] if any(row.outcome.reason for row in found.rows) else []
-    heads = (*named, *figures, "to spare", *why)
+    why = _reasons(found)
+    heads = (*named, *figures, "to spare", *(["why not"] if why else []))
     left = {*range(len(named)), *range(len(named) + len(figures) + 1, len(heads))}
     table = headed("Points", *heads, left=left)
+    length = found.kind.length
     for place in places:
         row = found.rows[place]
-        cells = _cells(row, found.fields, kpis, marked=place in best)
-        table.add_row(*cells[: len(heads)], dim=row.outcome.status != "fits")
+        outcome = row.outcome
+        cells = [
+            "*" if place in best else "",
+            *(written(row.values[one]) if one in row.values else "" for one in found.fields),
+            _STATUS[outcome.status],
+            *(_figure(outcome, kpi, ends=kpi.key == length) for kpi in kpis),
+            "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes),
+            why.get(_reason(outcome), ""),
+        ]
+        table.add_row(*cells[: len(heads)], dim=outcome.status != "fits")
     table.caption = _caption(found, len(places))
     return table
 
 
-def _cells(row: SweepRow, fields: Sequence[str], kpis: Sequence[Kpi], *, marked: bool) -> list[str]:
-
-    outcome = row.outcome
-    values = [written(row.values[path]) if path in row.values else "" for path in fields]
-    figures = [_figure(outcome, kpi) if outcome.kpis else "" for kpi in kpis]
-    room = "" if outcome.headroom_bytes is None else gibibytes(outcome.headroom_bytes)
-    reason = f"{outcome.code} {outcome.reason}".strip()
-    return ["*" if marked else "", *values, _STATUS[outcome.status], *figures, room, reason]
+def _reasons(found: Sweep) -> dict[str, str]:
+    """A letter for each reason why points do not fit or cannot run: in full they are too wide."""
+    reasons = dict.fromkeys(_reason(found.rows[place].outcome) for place in _places(found))
+    return dict(zip(filter(None, reasons), _letters(), strict=False))
 
 
-def _figure(outcome: PointOutcome, kpi: Kpi) -> str:
-    return ranged(outcome.kpis.get(kpi.key), outcome.intervals.get(kpi.key), kpi.unit)
+def _letters() -> Iterator[str]:
+    """a, b, ..., z, aa, ab, ..."""
+    for size in count(1):
+        yield from map("".join, product(ascii_lowercase, repeat=size))
+
+
+def _reason(outcome: PointOutcome) -> str:
+    return f"{outcome.code} {outcome.reason}".strip()
+
+
+def _figure(outcome: PointOutcome, kpi: Kpi, *, ends: bool = True) -> str:
+    if not outcome.kpis:
+        return ""
+    span = outcome.intervals.get(kpi.key) if ends else None
+    return ranged(outcome.kpis.get(kpi.key), span, kpi.unit)
 
 
 def _places(found: Sweep) -> list[int]:

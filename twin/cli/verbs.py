@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from twin.cli.output import Output
 from twin.errors import Problem, TwinError
@@ -46,7 +47,18 @@ def verbs() -> Mapping[str, Mapping[str, Any]]:
 
 def register(app: typer.Typer, name: str) -> None:
     """Add one verb to an application."""
-    app.command(name, help=verbs()[name]["help"])(_callback(name))
+    app.command(name, cls=_Command, help=verbs()[name]["help"])(_callback(name))
+
+
+class _Command(TyperCommand):
+    """A verb whose refusals begin with what is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 def _callback(name: str) -> Callable[..., None]:

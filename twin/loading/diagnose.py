@@ -38,6 +38,8 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
         path = _followed(entry["loc"], tree)
         if _is(entry, "too_short") and _has_wrong_items(entry, found):
             continue  # a wrong item is not counted; it is told by itself
+        if _is_of_other_choice(entry, found, tree):
+            continue
         if _is(entry, "missing") and isinstance(entry["loc"][-1], int):
             problems.append(_short(tree, path, entry["loc"]))
         elif _is(entry, "missing"):
@@ -54,6 +56,18 @@ def diagnose(error: ValidationError, root: type[Spec], tree: Branch) -> list[Pro
 def _has_wrong_items(entry: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> bool:
     loc = entry["loc"]
     return any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in found)
+
+
+def _is_of_other_choice(
+    entry: Mapping[str, Any], found: Iterable[Mapping[str, Any]], tree: Branch
+) -> bool:
+    """Whether a field takes words or a list, and this is what is wrong with the one not written."""
+    other = {"literal_error": Items, "tuple_type": Leaf}.get(str(entry["type"]))
+    child = find(tree, _followed(entry["loc"], tree))
+    if other is None or child is None or not isinstance(child.node, other):
+        return False
+    above = entry["loc"][:-1]
+    return any(one is not entry and one["loc"][: len(above)] == above for one in found)
 
 
 def _short(tree: Branch, path: KeyPath, loc: Sequence[str | int]) -> Problem:

@@ -168,10 +168,13 @@ def interval_words(value: float | None, span: tuple[float, float] | None, unit: 
     ('17.9 to 18.4', '')
     >>> interval_words(131.0, (110.0, 168.0), "s")  # around 2.18 min, in its unit
     '1.8 to 2.8'
+    >>> interval_words(0.728, (0.0, 4.9), "s")  # far beyond 728 ms
+    '0 to 4.9 s'
     """
     if value is None or span is None or span[0] == span[1]:
         return ""
-    of = _unit_of(show(value, unit))
+    own = _unit_of(show(value, unit))
+    of = " s" if own == " ms" and span[1] >= 1 else own
     size = _SECONDS.get(of) if unit == "s" else None
 
     def shown(one: float, places: int) -> str:
@@ -181,7 +184,7 @@ def interval_words(value: float | None, span: tuple[float, float] | None, unit: 
     _, *ends = next((texts for texts in told if len(set(texts)) == len(texts)), told[-1])
     if all(_unit_of(end) == of for end in ends):
         ends = [end.removesuffix(of) for end in ends]
-    return f"{ends[0].strip()} to {ends[1].strip()}"
+    return f"{ends[0].strip()} to {ends[1].strip()}{of if of != own else ''}"
 
 
 _SECONDS: Final = {" ms": 1e-3, " s": 1.0, " min": 60.0, " h": 3600.0, " d": 86400.0}

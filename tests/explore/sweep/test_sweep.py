@@ -155,8 +155,10 @@ def test_the_table_says_fit_figures_and_why_not_and_marks_the_frontier(sweep: Sw
     assert "4 are impossible" in first
     rows = [line for line in others if re.search(r" (impossible|fits|out of memory) ", line)]
     assert len(rows) == 12
-    assert all("TW102" in row for row in rows if " impossible " in row)
-    assert all(" over" in row for row in rows if "out of memory" in row)
+    why = dict(line.strip().split(": ", 1) for line in others[others.index("Why not") + 1 :])
+    reasons = {row: why.get(row.split()[-1], "") for row in rows}
+    assert all("TW102" in reasons[row] for row in rows if " impossible " in row)
+    assert all(" over" in reasons[row] for row in rows if "out of memory" in row)
     assert [row.startswith("*") for row in rows].count(True) == len(
         sweep(*GRID, "--json").document["frontier"]
     )
