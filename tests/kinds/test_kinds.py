@@ -66,7 +66,6 @@ def words(kind: Kind, verb: Verb) -> list[str]:
         "sweep": ["sweep", name, "--grid", AXES[kind.name], "--jobs", "1"],
         "recommend": ["recommend", name, "--fixed-layout", "--jobs", "1"],
         "improve": ["improve", name, "--jobs", "1"],
-        "schedule": ["schedule", name, "--jobs", "1", "--patience", "1s"],
         "explain": ["explain", name, "step_seconds"],
         "export": ["export", name, "--format", "csv", "-o", "tables.csv"],
         "seal": ["run", name, "--seal"],
@@ -94,7 +93,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             id=f"{kind.name}-{verb}",
             # Searches take ten seconds and more.
             marks=[pytest.mark.slow]
-            * (verb in ("recommend", "improve", "schedule") and verb not in kind.refusals),
+            * (verb in ("recommend", "improve") and verb not in kind.refusals),
         )
         for kind in kinds()
         for verb in VERBS

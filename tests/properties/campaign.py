@@ -21,6 +21,14 @@ from hypothesis import strategies as st
 
 from tests.properties.attack import UNCHECKED, Command, Written, spoiled, written
 from tests.properties.laws import answered, checks
+from tests.properties.searches import (
+    best_of_all_splits,
+    few,
+    many,
+    no_slower_stages,
+    no_worse_split,
+    tight,
+)
 
 BATCH: Final = 50
 HANGS: Final = 120.0
@@ -42,7 +50,19 @@ def _command(command: Command) -> Iterator[tuple[str, Callable[[], object]]]:
     yield " ".join(command.verb), partial(answered, command)
 
 
-ATTACKS: Final = {"layouts": Attack(written(), _laws), "commands": Attack(spoiled(), _command)}
+def _law(
+    law: Callable[[Any], object],
+) -> Callable[[Any], Iterator[tuple[str, Callable[[], object]]]]:
+    return lambda case: iter([(law.__name__, partial(law, case))])
+
+
+ATTACKS: Final = {
+    "layouts": Attack(written(), _laws),
+    "commands": Attack(spoiled(), _command),
+    "few-splits": Attack(few(), _law(best_of_all_splits)),
+    "splits": Attack(many(), _law(no_worse_split)),
+    "stages": Attack(tight(), _law(no_slower_stages)),
+}
 
 
 def asked(attack: Attack, case: Any) -> dict[str, Any]:

@@ -16,12 +16,11 @@ from itertools import combinations
 from typing import Any, Final, cast, get_args
 
 from twin.arch.recompute import RECOMPUTED
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import Program
 from twin.errors import ScenarioError
 from twin.kinds.base import Fidelity, told_apart
 from twin.loading.files import table
-from twin.planning import plan
 from twin.planning.feasibility import problems
 from twin.planning.mesh import lay_out
 from twin.planning.types import Plan

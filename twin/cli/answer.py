@@ -30,8 +30,8 @@ from twin.reports.head import Head, Judgement, sentence
 from twin.scenario import Root, Scenario
 
 if TYPE_CHECKING:
-    from twin.explore.search.recommendation import Progress as SearchProgress
     from twin.explore.search.recommendation import Told as SearchTold
+    from twin.explore.sweep.progress import Progress as SearchProgress
     from twin.explore.sweep.sweep import SweepProgress, Told
 
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from rich.tree import Tree
 from twin.answers import Run
 from twin.cli.answer import answered, progress_bar, training
 from twin.cli.output import DOES_NOT_FIT, Output
+from twin.engine import plan
 from twin.errors import Problem, UsageError
 from twin.explore.study import hidden, influence, software
 from twin.kinds.base import Fidelity
 from twin.loading import load_any, scenario_hash
-from twin.planning import plan
 from twin.planning.caveats import idle_rates
 from twin.reports import KPIS, inference, network_use, overlap, passes, serving
 from twin.reports.explain import VERSION, Explanation, named

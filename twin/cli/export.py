@@ -14,6 +14,7 @@ import typer
 from twin.answers import Run, ask, find, recall
 from twin.cli.answer import answered, command, training
 from twin.cli.output import Output
+from twin.engine import plan
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.evidence.measured.compare import joined_trace
@@ -26,7 +27,6 @@ from twin.interop.export.perfetto import timeline
 from twin.kinds.base import Fidelity
 from twin.loading import load_any
 from twin.loading.files import find_scenario
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import verdict
 from twin.reports.table import gibibytes, show

@@ -29,6 +29,8 @@ _NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
 """What it says of names that no file has."""
 PROBLEMS_VERSION = 1
 """Version of the JSON document that names what is wrong with the input."""
+MOVED = {"schedule": "twin improve SCENARIO --passes 1min"}
+"""Verbs of before, and what does the same now."""
 _SHOWN = 80
 """Characters of a name that a message repeats."""
 
@@ -76,6 +78,9 @@ def _behave_in_pipes() -> None:
 
 def _perform(words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if words and words[0] in MOVED:
+        complain(f"`twin {words[0]}` is now `{MOVED[words[0]]}`.")
+        return USAGE
     try:
         if "--help" in words[1:] and words[0] in verbs():
             # The help of one verb. Asked through the whole command, typer would first read the

@@ -37,7 +37,6 @@ Verb = Literal[
     "sweep",
     "recommend",
     "improve",
-    "schedule",
     "explain",
     "export",
     "seal",

@@ -7,7 +7,7 @@ Layers are split over chunks as written in `parallel.layers`, or so that a step 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from twin.errors import Problem, ScenarioError
@@ -18,16 +18,19 @@ from twin.planning.feasibility import microbatches, problems
 from twin.planning.layer_times import KERNELS, weigh
 from twin.planning.memory import StageLedgers
 from twin.planning.mesh import lay_out, placements
-from twin.planning.policies import PolicyChoice
+from twin.planning.policies import Arrangement, PolicyChoice
 from twin.planning.split_costs import step_costs
 from twin.planning.split_search import (
     Split,
     balance_within,
+    first_splits,
+    moved_splits,
+    one_moved,
     search_within,
     shortest,
     surely_shorter,
 )
-from twin.planning.stages import Busy, Job, job_of
+from twin.planning.stages import Busy, Job, evenly, job_of
 from twin.planning.step_length import StepCosts, StepLength
 from twin.planning.types import Chunk, Memory, Mesh, Plan
 from twin.scenario import Scenario
@@ -44,7 +47,14 @@ nanosecond, and less than one launch of a kernel takes on any GPU."""
 
 
 def plan(scenario: Scenario) -> Plan:
-    """The resolved run of a scenario.
+    """The resolved run of a scenario by the light model alone; `twin.engine.plan` asks events where
+    it leaves several drafts."""
+    return drafts(scenario)[0]
+
+
+def drafts(scenario: Scenario) -> tuple[Plan, ...]:
+    """The runs that a scenario leaves open, the best by the light model first: several where stages
+    choose their memory policies.
 
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
@@ -56,18 +66,20 @@ def plan(scenario: Scenario) -> Plan:
     if found := kernels_take_time(weigh(mean_layers(scenario), scenario, placed)):
         raise ScenarioError(scenario.locate(found))
     count = microbatches(scenario)
-    chunks, memory = _Arranger(scenario, mesh, placed, count).arranged()
-    return Plan(
-        scenario=scenario,
-        mesh=mesh,
-        chunks=chunks,
-        microbatches=count,
-        placements=placed,
-        memory=memory,
-        warnings=(
-            *caveats(scenario, mesh, chunks),
-            *memory_caveats(scenario, chunks, memory),
-        ),
+    return tuple(
+        Plan(
+            scenario=scenario,
+            mesh=mesh,
+            chunks=chunks,
+            microbatches=count,
+            placements=placed,
+            memory=memory,
+            warnings=(
+                *caveats(scenario, mesh, chunks),
+                *memory_caveats(scenario, chunks, memory),
+            ),
+        )
+        for chunks, memory in _Arranger(scenario, mesh, placed, count).arranged()
     )
 
 
@@ -93,21 +105,23 @@ class _Arranger:
         self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
         self.shape = mesh.pipeline, scenario.parallel.virtual, count
 
-    def arranged(self) -> tuple[tuple[Chunk, ...], Memory]:
-        """The chunks and their ledger."""
+    def arranged(self) -> Iterator[tuple[tuple[Chunk, ...], Memory]]:
+        """The chunks and their ledger, of each draft."""
         if isinstance(self.scenario.memory.by_stage, str):
-            return self._by_stage()
+            for found in self._by_stage():
+                yield found.chunks, found.memory
+            return
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-        split = self.scenario.parallel.layers or self._split_for(policies)
-        return self._chunks(split, policies)
+        split = self.scenario.parallel.layers or self.split_for(policies)
+        yield self._chunks(split, policies)
 
-    def _split_for(self, policies: Policies) -> Split:
+    def split_for(self, policies: Policies) -> Split:
         """The split with which a step is shortest; where that does not fit in memory, the balanced
         one, or the shortest that is found to fit; where none does, the balanced one."""
         found = self._shortest(policies)
         if self._chunks(found, policies)[1].fits:
             return found
-        own = self._balanced(policies)
+        own = self.balanced(policies)
         usual = self._chunks(own, policies)[1]
         if _hopeless(usual):
             return own
@@ -118,31 +132,44 @@ class _Arranger:
             return other
         if not self.searches:
             return own
-        step, places = self._step(policies)
+        step, places = self.step(policies)
         sure = surely_shorter(step, other, places, *step([other, own], places))
         return other if sure else own
 
-    def _by_stage(self) -> tuple[tuple[Chunk, ...], Memory]:
+    def _by_stage(self) -> list[Arrangement]:
+        """Policies that stages choose, then the best uniform ones."""
+        memory, written = self.scenario.memory, self.scenario.parallel.layers
+        choice = PolicyChoice(memory, self._costs, self._cut, self.ledgers, self.chunk_map)
+        best = self._chosen(choice)
+        if best.worth[0]:  # so much memory cannot be left free
+            choice.spare = 0.0
+            best = self._chosen(choice)
+        found = [best]
+        for place in choice.uniform(best.split):
+            own = written or self.split_for(self._everywhere(choice.tried[place]))
+            other = choice.everywhere(own, place)
+            if not other.worth[0] and other.chunks != best.chunks:
+                found.append(other)
+        return found
+
+    def _chosen(self, choice: PolicyChoice) -> Arrangement:
         """Policies that stages choose, of the splits that the written policy and the fastest one
         give, and of a split that is sought for what they chose."""
         scenario = self.scenario
-        choice = PolicyChoice(scenario.memory, self._costs, self._cut, self.ledgers, self.chunk_map)
         written = scenario.parallel.layers
         if written is not None:
-            best = choice.arranged(written)
-            return best.chunks, best.memory
+            return choice.arranged(written)
         fastest = choice.tried[choice.ladders[0][0]]
         splits: dict[Split, None] = {}
         for policy in (scenario.memory.as_everywhere, fastest):
             own = self._everywhere(policy)
-            splits |= dict.fromkeys((self._split_for(own), self._shortest(own)))
+            splits |= dict.fromkeys((self.split_for(own), self._shortest(own)))
         best = min(map(choice.arranged, splits), key=lambda one: one.worth)
         if best.worth[0]:
             again = self._within(self._everywhere(choice.tightest))
         else:
             again = self._shortest(choice.policies(best))
-        best = min((best, choice.arranged(again)), key=lambda one: one.worth)
-        return best.chunks, best.memory
+        return min((best, choice.arranged(again)), key=lambda one: one.worth)
 
     def _everywhere(self, policy: MemorySpec) -> Policies:
         return (policy,) * len(self.chunk_map.part_of)
@@ -153,7 +180,7 @@ class _Arranger:
         chunks = cut(self.scenario, [stacks[policy] for policy in policies], split)
         return chunks, self.ledgers.of(chunks)
 
-    def _step(self, policies: Policies) -> tuple[StepLength, tuple[int, ...]]:
+    def step(self, policies: Policies) -> tuple[StepLength, tuple[int, ...]]:
         """The light model of the step, and the places of parts' policies in it."""
         costs, places = self._by_part(policies)
         return StepLength(costs, self.scenario.parallel.schedule, self.shape), places
@@ -171,10 +198,10 @@ class _Arranger:
             memory = self._chunks(split, policies)[1]
             return [max(0.0, one.peak_bytes - memory.budget) for one in memory.stages]
 
-        own, (step, places) = self._balanced(policies), self._step(policies)
+        own, (step, places) = self.balanced(policies), self.step(policies)
         if self.searches:
             return search_within(step, own, over, places)
-        return balance_within(own, self._job(policies).slowest, over, step.stages_of_part)
+        return balance_within(own, self.job(policies).slowest, over, step.stages_of_part)
 
     @property
     def searches(self) -> bool:
@@ -183,17 +210,17 @@ class _Arranger:
 
     def _shortest(self, policies: Policies) -> Split:
         """The split with the shortest step, whatever its memory."""
-        own = self._balanced(policies)
+        own = self.balanced(policies)
         if not self.searches:
             return own
         costs, places = self._by_part(policies)
         return shortest(costs, self.scenario.parallel.schedule, self.shape, own, places)
 
-    def _balanced(self, policies: Policies) -> Split:
+    def balanced(self, policies: Policies) -> Split:
         """The split that is balanced by time, under the policy of most parts."""
-        return self._job(policies).balanced()
+        return self.job(policies).balanced()
 
-    def _job(self, policies: Policies) -> Job:
+    def job(self, policies: Policies) -> Job:
         """The times of layers under the policy of most parts."""
         layers = mean_layers(self.scenario, max(policies, key=policies.count))
         weighed = weigh(layers, self.scenario, self.placed)
@@ -209,6 +236,44 @@ class _Arranger:
     def _cut(self, split: Split, policy: MemorySpec) -> tuple[Chunk, ...]:
         stacks = (layers_of(self.scenario, policy),) * len(self.chunk_map.part_of)
         return cut(self.scenario, stacks, split)
+
+
+class SplitRanking:
+    """Splits of a possible layout, for a search that simulates them: those first whose step is
+    shortest by the light model; of mirrored stages, whose slowest stage is fastest."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        mesh = lay_out(scenario)
+        placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
+        self._own = _Arranger(scenario, mesh, placed, microbatches(scenario))
+        self._policies = scenario.memory.of_chunks(self._own.chunk_map.stage_of)
+        self._light, self._places = self._own.step(self._policies)
+
+    def begin(self) -> list[Split]:
+        """The split that a plan has or finds, the even ones, the balanced one, and the best of
+        those that a search begins with."""
+        balanced = self._own.balanced(self._policies)
+        written = self._own.scenario.parallel.layers
+        known = [*([written] if written else []), self._own.split_for(self._policies)]
+        known += [*evenly(sum(balanced), len(balanced)), balanced]
+        return list(dict.fromkeys((*known, *self._ranked(first_splits(self._light, balanced)))))
+
+    def around(self, split: Split) -> list[Split]:
+        """Splits after one move of a layer, where chunks are few also after two."""
+        if self._own.searches:
+            return self._ranked(moved_splits(self._light, split, self._places))
+        return self._ranked([moved for moved, *_ in one_moved(split)])
+
+    def _ranked(self, splits: Sequence[Split]) -> list[Split]:
+        if not splits:
+            return []
+        if self._own.searches:
+            lengths: Sequence[object] = self._light(splits, self._places)
+        else:
+            job = self._own.job(self._policies)
+            lengths = [job.slowest(split) for split in splits]
+        order = sorted(range(len(splits)), key=lambda at: (lengths[at], splits[at]))
+        return [splits[at] for at in order]
 
 
 def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:

@@ -10,7 +10,8 @@ alone; mirrored stages, as of DualPipe, hold the same parts and choose together.
 
 The light model of the step (`twin.planning.step_length`) judges what comes out. A choice under
 which no pass takes longer than under the best uniform policy that fits is safe. Any other choice
-has to win over it by the model's usual error.
+has to win over it by the model's usual error. Events then judge between what is left and the best
+uniform policies (`twin.engine.plan`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import chain, combinations, islice
 from typing import Final, TypeAlias
 
 from twin.planning.footprint import kept_bytes
@@ -36,6 +37,15 @@ MOST_NAMES: Final = 6
 """OURS: names of `recompute` and `fp8_store` of which all combinations are tried; of more, those
 that free most bytes per second join one by one."""
 
+SPARE: Final = 0.03
+"""OURS: share of a GPU's memory that is left free by who fills it by choice, where that much can be
+left. Predicted peaks miss measured ones by 2.8 % in the median (docs/validation.md). With less, a
+plan may not fit on the machine; with more, stages recompute what they need not."""
+
+UNIFORM: Final = 3
+"""OURS: uniform policies that events judge beside the found one, the shortest by the light model.
+With fewer, a found policy may be slower than a uniform one; with more, a plan takes longer."""
+
 MOST_LIGHTENED: Final = 4
 """OURS: choices whose chunks climb down by themselves, beside the best uniform one."""
 
@@ -49,18 +59,22 @@ Cutter: TypeAlias = Callable[[Split, MemorySpec], Sequence[Chunk]]
 class Arrangement:
     """Chunks with their policies, their ledger, and nanoseconds by the light model."""
 
+    split: Split
     chunks: tuple[Chunk, ...]
     memory: Memory
     length: int
     busy: int
     """How long layers keep ranks busy with a micro-batch, all in all; to compare with others."""
+    spare: float = 0.0
+    """Bytes of each GPU to leave free."""
 
     @property
     def worth(self) -> tuple[float, int, int]:
         """What fits is better, then what is shorter, then what does less; of what does not fit,
         what lacks least."""
         memory = self.memory
-        over = sum(max(0.0, one.peak_bytes - memory.budget) for one in memory.stages)
+        budget = memory.budget - self.spare
+        over = sum(max(0.0, one.peak_bytes - budget) for one in memory.stages)
         return over + max(0.0, memory.host_per_node - memory.host_capacity), self.length, self.busy
 
 
@@ -78,6 +92,8 @@ class PolicyChoice:
         """Of a possible layout."""
         self.memory, self.costs_of, self.cutter = memory.as_everywhere, costs, cutter
         self.ledgers, self.chunk_map = ledgers, chunk_map
+        self.spare = SPARE * ledgers.scenario.cluster.node.gpu.memory
+        """Bytes of each GPU to leave free."""
         software = ledgers.scenario.software
         known = software is not None and software.runs is not None
         self.by_chunk = not known or memory.by_stage == "auto_by_chunk"
@@ -118,14 +134,13 @@ class PolicyChoice:
     def arranged(self, split: Split) -> Arrangement:
         """The best choice that is found for a split."""
         groups = self._groups()
-        same = [(place,) * self.chunk_map.parts for place in range(len(self.tried))]
         mixed = [
             self._mixed(split, groups, ladder, place)
             for ladder in self.ladders
             for place in range(len(self.tried))
         ]
-        known = self._judged(split, (*same, *mixed))
-        usual = min(same, key=lambda one: known[one].worth)
+        known = self._judged(split, (*self._same, *mixed))
+        usual = min(self._same, key=lambda one: known[one].worth)
         ranked = sorted(known, key=lambda one: known[one].worth)
         bases = dict.fromkeys((usual, *ranked[:MOST_LIGHTENED]))
         known |= self._judged(
@@ -142,6 +157,21 @@ class PolicyChoice:
             return own
         safe = [one for one in known if self._no_longer(one, usual)]
         return known[min(safe, key=lambda one: known[one].worth)]
+
+    def uniform(self, split: Split) -> list[int]:
+        """The shortest uniform policies that fit with a split, as places among those tried."""
+        every = range(len(self.tried))
+        rows = sorted(zip(self.step([split] * len(every), self._same), every, strict=True))
+        fit = (at for length, at in rows if not self._of(split, self._same[at], length).worth[0])
+        return list(islice(fit, UNIFORM))
+
+    def everywhere(self, split: Split, place: int) -> Arrangement:
+        """A split under one policy."""
+        return self._judged(split, [self._same[place]])[self._same[place]]
+
+    @cached_property
+    def _same(self) -> list[Places]:
+        return [(place,) * self.chunk_map.parts for place in range(len(self.tried))]
 
     def _judged(self, split: Split, choices: Iterable[Places]) -> dict[Places, Arrangement]:
         """Choices with their chunks, ledgers and steps."""
@@ -168,7 +198,7 @@ class PolicyChoice:
         )
         shares = zip(split, places, strict=True)
         busy = round(1e9 * sum(layers * self._seconds[place] for layers, place in shares))
-        return Arrangement(chunks, self.ledgers.of(chunks), length, busy)
+        return Arrangement(split, chunks, self.ledgers.of(chunks), length, busy, self.spare)
 
     def _cut(self, split: Split, place: int) -> Sequence[Chunk]:
         if (split, place) not in self._cuts:
@@ -230,7 +260,7 @@ class PolicyChoice:
             if part in places:
                 own.setdefault(stage_of[index], []).append(self._cut(split, places[part])[index])
         peaks = (self.ledgers.stage(s, held, len(part_of)).peak_bytes for s, held in own.items())
-        return max(0.0, max(peaks) - self.ledgers.budget)
+        return max(0.0, max(peaks) - self.ledgers.budget + self.spare)
 
     def _ladder(
         self, combined: Sequence[Mapping[str, tuple[str, ...]]], offload: tuple[str, ...]

@@ -75,7 +75,7 @@ def search(
 ) -> tuple[Split, int, int]:
     """The split with the shortest step that is found, and nanoseconds of it and of the balanced
     one."""
-    starts = _starts(step, balanced)
+    starts = first_splits(step, balanced)
     lengths = step(starts, policies)
     rows = zip(lengths, map(_unevenness, starts), starts, strict=True)
     best, least = _descended(step, min(rows), policies)
@@ -92,9 +92,9 @@ def search_within(
         return step(splits, policies)
 
     def moves(split: Split) -> list[Split]:
-        return _moves(step, split, policies)
+        return moved_splits(step, split, policies)
 
-    return _within(_starts(step, balanced), lengths, moves, over, step.stages_of_part)
+    return _within(first_splits(step, balanced), lengths, moves, over, step.stages_of_part)
 
 
 def balance_within(
@@ -110,7 +110,7 @@ def balance_within(
         return [slowest(split) for split in splits]
 
     def moves(split: Split) -> list[Split]:
-        return [moved for moved, *_ in _one_moved(split)]
+        return [moved for moved, *_ in one_moved(split)]
 
     starts = list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
     return _within(starts, lengths, moves, over, stages_of_part)
@@ -130,7 +130,7 @@ def _within(
         full = {stage for stage, size in enumerate(over(own[3])) if size}
         following = [
             moved
-            for moved, here, there in _one_moved(own[3])
+            for moved, here, there in one_moved(own[3])
             if full & stages_of_part[here]
             if not full & stages_of_part[there] or stages_of_part[here] == stages_of_part[there]
         ]
@@ -160,7 +160,8 @@ def _nearest(
     return best
 
 
-def _starts(step: StepLength, balanced: Split) -> list[Split]:
+def first_splits(step: StepLength, balanced: Split) -> list[Split]:
+    """The splits that a search begins with."""
     known = balanced, *evenly(step.layers, step.parts)
     if comb(step.layers + step.parts - 1, step.layers) <= BATCH:
         return list(dict.fromkeys((*known, *_every(step.layers, step.parts))))
@@ -182,7 +183,7 @@ def _descended(
 ) -> tuple[Split, int]:
     """A split that no move of one layer makes better, and its nanoseconds."""
     for _ in range(ROUNDS):
-        moves = _moves(step, own[2], policies)
+        moves = moved_splits(step, own[2], policies)
         lengths = step(moves, policies) if moves else ()
         rows = zip(lengths, map(_unevenness, moves), moves, strict=True)
         better = min(rows, default=own)
@@ -192,20 +193,20 @@ def _descended(
     return own[2], own[0]
 
 
-def _moves(step: StepLength, split: Split, policies: Sequence[int]) -> list[Split]:
+def moved_splits(step: StepLength, split: Split, policies: Sequence[int]) -> list[Split]:
     """Splits after a move of one layer, those first that shorten the longest path most; and where
     these are few, after two moves."""
     most, weights = _batch(step), step.layer_weights(split, policies)
-    single = [(weights[there] - weights[here], moved) for moved, here, there in _one_moved(split)]
+    single = [(weights[there] - weights[here], moved) for moved, here, there in one_moved(split)]
     if len(single) > most:
         return [moved for gain, moved in sorted(single)[:most] if gain < 0]
-    double = (again for _, once in sorted(single) for again, *_ in _one_moved(once))
+    double = (again for _, once in sorted(single) for again, *_ in one_moved(once))
     found = dict.fromkeys(moved for _, moved in single)
     found |= dict.fromkeys(islice(double, BATCH * BATCH // 4)) if len(single) <= BATCH // 2 else {}
     return list(found)
 
 
-def _one_moved(split: Split) -> Iterator[tuple[Split, int, int]]:
+def one_moved(split: Split) -> Iterator[tuple[Split, int, int]]:
     """Splits after one layer went from a part to another, and these two."""
     for here, there in permutations(range(len(split)), 2):
         if split[here]:

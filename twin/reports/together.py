@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from twin.engine import lower, simulate
+from twin.engine import plan as make_plan
 from twin.engine.neighbours import Beside, beside, on_one_fabric
 from twin.engine.program import COMPUTE, HOST
 from twin.engine.trace import Trace
 from twin.errors import Problem, UsageError
 from twin.network.tenants import Layout, nodes_per_leaf, seen
-from twin.planning import plan as make_plan
 from twin.planning.types import Plan
 from twin.reports.breakdown import CAUSE_WORDS, mean
 from twin.reports.table import Table, duration, headed, percent, signed_duration

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from math import log
 
 from twin.engine import lower, simulate
+from twin.engine import plan as make_plan
 from twin.loading.typical_software import under_tuned
-from twin.planning import plan as make_plan
 from twin.planning.types import Plan, Warning
 from twin.reports.breakdown import mean
 from twin.reports.interval import Circumstances, Known, Reach, circumstances, reach

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine import lower, simulate
+from twin.engine import plan as make_plan
 from twin.engine.expert_rows import ExpertRows, expert_rows
 from twin.engine.program import Group, Role
 from twin.engine.roles import Ranks, roles, roles_of_ranks
 from twin.engine.trace import Trace
 from twin.engine.unevenness import ALL
-from twin.planning import plan as make_plan
 from twin.planning.types import Plan
 from twin.reports.breakdown import EXPOSED_CAUSES, mean
 from twin.reports.table import Table, duration, headed, percent, signed_duration

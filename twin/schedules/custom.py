@@ -91,7 +91,7 @@ class Custom(Schedule):
             return obstacles
         # A frozen section has a hash, which pyright does not see.
         if fault := _fault(self):  # pyright: ignore[reportArgumentType]
-            return [Obstacle(_FIELD, fault, "`twin schedule` writes orders that run")]
+            return [Obstacle(_FIELD, fault, "`twin improve --passes 1min` writes orders that run")]
         if obstacles := self._of_other_batch(microbatches):
             return obstacles
         stuck = _stuck(self, self._enough(microbatches))  # pyright: ignore[reportArgumentType]

@@ -34,7 +34,7 @@ from twin.ui.scenarios import ScenarioFiles
 
 if TYPE_CHECKING:
     from twin.explore.search.improve import Improvement
-    from twin.explore.search.recommendation import Progress
+    from twin.scenario import Scenario
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -307,19 +307,19 @@ def improvement(asked: Question, note: Note) -> Improvement | Failure:
     """The best single edits and the best pair, by events."""
     # A page that asks for none does not wait for the import.
     from twin.answers.executors import PoolChoice  # noqa: PLC0415
-    from twin.explore.search.improve import improve  # noqa: PLC0415
+    from twin.explore.search.improve import improving  # noqa: PLC0415
     from twin.explore.sweep.points import points_folder  # noqa: PLC0415
 
-    def told(now: Progress) -> None:
-        begin, width = (0.7, 0.3) if now.doing == "pairs" else (0.0, 0.7)
-        note(begin + width * now.done / now.total)
+    def search(scenario: Scenario) -> Improvement:
+        found: Improvement | None = None
+        for found in improving(scenario, pool=PoolChoice(jobs=1), folder=points_folder()):
+            if now := found.now:
+                begin, width = (0.0, 0.5) if now.doing == "single edits" else (0.5, 0.5)
+                note(begin + width * now.done / now.total)
+        assert found is not None
+        return found
 
-    return study_of(
-        asked,
-        lambda scenario: improve(
-            scenario, pool=PoolChoice(jobs=1), folder=points_folder(), progress=told
-        ),
-    )
+    return study_of(asked, search)
 
 
 def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:

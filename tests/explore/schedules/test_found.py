@@ -1,4 +1,4 @@
-"""`twin schedule`: what is found is checked by events, fits, and is written as a plan that runs."""
+"""Orders of passes: what is found is checked by events, fits, and is written as a plan."""
 
 from __future__ import annotations
 
@@ -44,27 +44,28 @@ def test_no_known_schedule_that_fits_is_faster() -> None:
 
 def test_the_written_plan_runs_as_it_was_told(twin_command: Command, tmp_path: Path) -> None:
     file = tmp_path / "better.yaml"
-    asked = ("schedule", NAME, *(f"--set={one}" for one in SMALL), "--jobs=1", "--patience=1s")
-    done = twin_command(*asked, "--json", "-o", str(file), "--no-cache")
+    asked = ("improve", NAME, *(f"--set={one}" for one in SMALL), "--jobs=1")
+    times = ("--patience=1s", "--passes=1s")
+    done = twin_command(*asked, *times, "--json", "-o", str(file), "--no-cache")
     assert done.code == 0, done.err
     told = json.loads(done.out)
-    found = told["found"] or told["known"][0]
+    steps = [one["step_seconds"] for one in told["milestones"]]
+    assert told["milestones"][-1]["name"] == "order of passes"
+    assert steps[-1] == told["best"]["step_seconds"] == min(steps)
     again = json.loads(twin_command("run", str(file), "--json").out)
-    assert again["kpis"]["step_seconds"] == pytest.approx(found["step_seconds"], rel=1e-9)
+    assert again["kpis"]["step_seconds"] == pytest.approx(steps[-1], rel=1e-9)
     beside = tmp_path / "better.schedule.yaml"
     again = twin_command("check", str(file), f"--set=parallel.schedule={beside}", "--json")
     assert json.loads(again.out)["fits"]
 
 
-def test_one_stage_has_nothing_to_search(twin_command: Command) -> None:
-    one = ("--set=parallel.pipeline=1", "--set=cluster.nodes=1", "--set=model.layers=4")
-    done = twin_command(
-        "schedule",
-        NAME,
-        *one,
-        "--set=parallel.virtual=1",
-        "--jobs=1",
-        "--set=parallel.schedule=1f1b",
-    )
-    assert done.code == 0, done.err
-    assert "One stage waits for no other" in done.out
+def test_one_stage_has_nothing_to_search() -> None:
+    one = ("parallel.pipeline=1", "cluster.nodes=1", "model.layers=4", "parallel.virtual=1")
+    found = find(load(NAME, [*one, "parallel.schedule=1f1b"]), pool=PoolChoice(1))
+    assert "One stage waits for no other" in found.sentences[0]
+
+
+def test_the_verb_of_before_names_the_one_of_now(twin_command: Command) -> None:
+    done = twin_command("schedule", NAME)
+    assert done.code == 2
+    assert "twin improve" in done.err

@@ -9,7 +9,9 @@ import twin
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced
 from twin.errors import ScenarioError
-from twin.explore.search.improve import LEAST, Edit, Improvement, Tried, edits, improve, pairs
+from twin.explore.search.edits import Edit, edits, rank_orders
+from twin.explore.search.improve import improve, improving, pairs
+from twin.explore.search.improvement import LEAST, Improvement, Tried
 from twin.loading import load_any
 from twin.scenario import Scenario
 
@@ -59,9 +61,46 @@ def test_edits_of_one_field_or_that_contradict_are_no_pair() -> None:
 
 
 def test_nothing_better_is_said(found: Improvement) -> None:
-    alone = replace(found, tried=found.tried[-1:], pairs=())
+    alone = replace(found, tried=found.tried[-1:], pairs=(), milestones=())
     assert not alone.offered
-    assert alone.sentences[0] == "No edit makes the step 0.5 % shorter."
+    assert alone.sentences[0] == "No plan is 0.5 % faster."
+
+
+def test_each_step_of_the_search_begins_with_the_best_before(
+    small: Scenario, found: Improvement
+) -> None:
+    names = ["as written", "single edits", "pairs", "split of layers", "memory by stage"]
+    assert [one.name for one in found.milestones] == names
+    steps = [one.best.step_ns for one in found.milestones]
+    assert steps == sorted(steps, reverse=True)
+    assert found.best.step_ns == steps[-1]
+    assert step(replaced(document(small), found.best.edit.overrides)) == steps[-1]
+
+
+def test_a_stopped_search_says_what_it_knows(small: Scenario) -> None:
+    states = list(improving(small, pool=PoolChoice(jobs=1), stop=lambda: True))
+    assert states[-1].now is None
+    assert states[-1].usual.status == "fits"
+    assert len(states[-1].tried) < 3
+
+
+def test_orders_of_axes_place_groups_otherwise() -> None:
+    """Two nodes of two GPUs, two stages of two replicas. In the usual order a stage is a node, and
+    messages cross nodes; with stages first replicas do. Nothing else is possible."""
+    sets = ["cluster.nodes=2", "cluster.node.gpus=2", "model.layers=4", "train.global_batch=8seq"]
+    layout = ["parallel.pipeline=2", "parallel.tensor=1", "parallel.virtual=1"]
+    scenario = load_any(
+        "gpt-175b-64xa100-full", [*sets, *layout, "parallel.schedule=1f1b", "software=null"]
+    )
+    assert isinstance(scenario, Scenario)
+    (order,) = rank_orders(scenario)
+    assert order.index("pipeline") < order.index("data")
+    usual, other = (
+        twin.plan(scenario),
+        twin.plan(replaced(document(scenario), {"parallel.order": list(order)})),
+    )
+    assert usual.placements["pipeline"].per_node == other.placements["data"].per_node == 1
+    assert other.placements["pipeline"].per_node == usual.placements["data"].per_node == 2
 
 
 def test_edits_are_those_that_the_software_runs() -> None:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Final
 
 from twin.arch.ops import Layer
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.cost_model import CostModel
 from twin.engine.overlap import length_ns
 from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import Template
 from twin.loading import load
 from twin.loading.files import read_data
-from twin.planning import plan
 from twin.scenario import Scenario
 
 BASE: Final = "gpt-175b-64xa100-full"

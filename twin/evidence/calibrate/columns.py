@@ -20,12 +20,12 @@ from typing import Final, Literal
 
 from twin import units
 from twin.answers.csv_text import is_number
+from twin.engine import plan
 from twin.errors import Origin, Problem, ScenarioError, TwinError, UsageError
 from twin.evidence.calibrate.table import Cell, Row, Table
 from twin.loading import catalog_parts, load_any, load_part
 from twin.loading.files import read_data
 from twin.loading.tree import hint
-from twin.planning import plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.spec.memory import MemorySpec
 

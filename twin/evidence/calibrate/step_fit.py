@@ -13,14 +13,13 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.evidence.calibrate import factors as numbers
 from twin.evidence.calibrate.choice import ChosenFactors, choose, sets_of
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor, replaced
 from twin.inference.seconds import decode_pass
 from twin.kinds.rollouts.plan import server_of
-from twin.planning import plan
 from twin.planning.compile import layer_split
 from twin.scenario import Scenario
 from twin.spec.base import Spec

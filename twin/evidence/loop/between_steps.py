@@ -18,12 +18,12 @@ from statistics import fmean, median, quantiles
 from typing import Any, Final
 
 from twin.answers import ask
+from twin.engine import plan
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.trainer import configuration, problems, start
 from twin.loading import load
 from twin.loading.files import read_data
-from twin.planning import plan
 
 QUIET: Final = 0.1
 """Distance of the probe's quartiles over its median up to which the machine counts as quiet. OURS:

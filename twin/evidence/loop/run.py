@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from twin.answers import Run, ask
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.evidence.live import seals
 from twin.evidence.live.seal import read as read_seal
@@ -32,7 +33,6 @@ from twin.evidence.loop.trainer import command, configuration, problems, start
 from twin.evidence.measured.run_folder import is_run, read
 from twin.interop.export.base import render
 from twin.loading.files import read_bytes
-from twin.planning import plan
 from twin.reports.table import duration
 
 T = TypeVar("T")

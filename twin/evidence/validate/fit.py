@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.evidence.calibrate.a100_rows import BASE, layer_rows
 from twin.evidence.calibrate.factors import Array, replaced
 from twin.evidence.calibrate.ridge import Ridge, solve
@@ -27,7 +27,6 @@ from twin.evidence.validate.suite import SHIPPED, PublishedRow, Unreadable, read
 from twin.evidence.validate.training import express
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
-from twin.planning import plan
 from twin.scenario import Scenario
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec

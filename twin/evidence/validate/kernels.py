@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from twin.engine import lower
+from twin.engine import lower, plan
 from twin.engine.program import EXPERT, Program
 from twin.evidence.calibrate.a100_rows import korthikanti_layer
 from twin.evidence.calibrate.kernels import FILES, PROFILE, ROWS, Kernel, NotPriced, read, trace
@@ -24,7 +24,6 @@ from twin.evidence.validate.answer import RowResult, answering, blank, reason_of
 from twin.evidence.validate.scenario_parts import gpu_spec
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.loading import catalog_parts, load, load_part
-from twin.planning import plan
 from twin.reports.passes import Passes, passes
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import GpuSpec

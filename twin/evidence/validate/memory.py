@@ -16,12 +16,12 @@ from typing import Final
 
 from twin.arch.count import parameters
 from twin.arch.ops import Layer
+from twin.engine import plan
 from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.steps import GIB, scenario_of
 from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
 from twin.evidence.validate.training import express
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.footprint import kept_bytes
 from twin.planning.types import Plan, StageMemory
 from twin.spec.memory import MemorySpec, Recompute

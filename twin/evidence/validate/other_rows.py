@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from twin.arch.count import parameters
 from twin.arch.ops import Weights
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.evidence.calibrate.weight_update import Measured, measured, predicted
 from twin.evidence.validate.answer import (
     Answers,
@@ -43,7 +43,6 @@ from twin.loading import load_part
 from twin.optimizers.adamw import AdamW
 from twin.optimizers.base import MASTER_BYTES
 from twin.optimizers.muon import Muon
-from twin.planning import plan
 from twin.spec.cluster import ClusterSpec
 from twin.spec.inference import EngineSpec
 

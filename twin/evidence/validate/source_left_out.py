@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.evidence.calibrate import require_scipy
 from twin.evidence.calibrate.factors import Array
 from twin.evidence.calibrate.ridge import slopes as slopes_of
@@ -27,7 +27,6 @@ from twin.evidence.validate.free_parameters import FREE, profiles, shipped
 from twin.evidence.validate.steps import measured_seconds, settled
 from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.training import express
-from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.reports.interval import Circumstances, Known, Residual, circumstances, project
 from twin.reports.tuned_step import TunedStep, tuned_step

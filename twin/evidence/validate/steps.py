@@ -17,14 +17,13 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 
 from twin.arch.count import flop_per_token
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import TwinError
 from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.stacks import STATISTICS, Convention, Stack, Statistic
 from twin.evidence.validate.suite import MICROBATCH, Fields, PublishedRow, Unreadable, number
 from twin.evidence.validate.training import Expressed, express
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.replay import device_memory
 from twin.planning.types import DeviceMemory, Plan
 from twin.reports.breakdown import mean

@@ -7,7 +7,7 @@ shape of the best of them, with that one's split of layers. What it finds is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,16 +18,17 @@ import numpy as np
 
 from twin.answers.executors import Executor, PoolChoice, open_executor
 from twin.answers.nearest import Document, document, replaced
-from twin.engine import lower
+from twin.engine import lower, plan
 from twin.errors import Problem, UsageError
 from twin.explore.schedules.bound import least_ns
 from twin.explore.schedules.known import copies, known_schedules, schedule_from
 from twin.explore.schedules.search import MOST_TURNS, Order, Search, Words, order_of, peaks
 from twin.explore.schedules.tables import ROOM, Bytes, Tables, tables_of
 from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.progress import Progress
 from twin.explore.sweep.sweep import answer_points
 from twin.loading import scenario_hash
-from twin.planning import plan
+from twin.planning.policies import SPARE
 from twin.planning.types import Plan
 from twin.reports.table import duration, percent
 from twin.scenario import Scenario
@@ -40,12 +41,12 @@ VERSION: Final = 1
 SECONDS: Final = 60.0
 """OURS: how long is searched, as long as a person waits."""
 LEAST: Final = 1e-4
-"""Share of the step that a found order has to gain over the best known one."""
-SPARE: Final = 0.02
-"""OURS: share of a GPU's memory that found orders leave free where known ones do."""
+"""OURS: share of the step that a found order has to gain over the best known one. With more, small
+gains are thrown away; with less, nobody sees what an order of one's own gains."""
 SHAPES: Final = 2
 NEAR: Final = 1.15
-"""OURS: shapes that are searched, and how much longer than the best one's their step may be."""
+"""OURS: shapes that are searched, and how much longer than the best one's their step may be. With
+fewer, a shape whose found order would win is not looked at; with more, each has less time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,38 +175,27 @@ def told(row: Row) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class Told:
-    """Who wants to know how far the search is; `stop` is asked now and then."""
-
-    doing: Callable[[str, int, int], None] | None = None
-    """Called with what is done, seconds or schedules done, and their number."""
-    stop: Callable[[], bool] | None = None
-
-    def say(self, doing: str, done: float, total: float) -> None:
-        """Tell it."""
-        if self.doing is not None:
-            self.doing(doing, int(done), int(total))
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the search is to end."""
-        return self.stop is not None and bool(self.stop())
+def find(scenario: Scenario, *, pool: PoolChoice, seconds: float = SECONDS, seed: int = 0) -> Found:
+    """What `finding` ends with."""
+    with closing(open_executor(pool)) as executor:
+        *_, found = finding(scenario, pool=executor, seconds=seconds, seed=seed)
+    assert isinstance(found, Found)
+    return found
 
 
-def find(
+def finding(
     scenario: Scenario,
     *,
-    pool: PoolChoice,
+    pool: Executor,
     folder: Path | None = None,
     seconds: float = SECONDS,
-    told: Told | None = None,
+    stop: Callable[[], bool] | None = None,
     seed: int = 0,
-) -> Found:
-    """The best known schedule of a scenario, and a better order if there is one. Raises
-    `UsageError` where the plan itself cannot run."""
-    with closing(open_executor(pool)) as executor:
-        return _Run(scenario, executor, folder, told or Told(), seconds, seed).run()
+) -> Iterator[Progress | Found]:
+    """The search for the best known schedule of a scenario, and for a better order: how far it is,
+    and at the end what it found. `stop` ends it with what is known. Raises `UsageError`
+    where the plan itself cannot run."""
+    return _Run(scenario, pool, folder, stop or (lambda: False), seconds, seed).run()
 
 
 @dataclass(slots=True)
@@ -215,73 +205,75 @@ class _Run:
     scenario: Scenario
     executor: Executor
     folder: Path | None
-    told: Told
+    stop: Callable[[], bool]
     seconds: float
     seed: int
     base: Document = field(init=False)
+    found: Found = field(init=False)
 
     def __post_init__(self) -> None:
         self.base = document(self.scenario)
 
-    def run(self) -> Found:
+    def run(self) -> Iterator[Progress | Found]:
         begun = monotonic()
+        rows: list[Row] = []
         variants = list(known_schedules(self.scenario))
-        rows = self._rows(variants, "known schedules")
-        written = rows[0]
+        yield from self._rows(variants, "known schedules", rows)
+        written = next(row for row in rows if row.name == variants[0][0])
         if not written.outcome.answered:
             one = written.outcome
             raise UsageError([Problem(one.code or "TW431", one.path, one.reason, one.hint)])
-        known = sorted((one for one in rows if one.outcome.answered), key=lambda one: one.step_ns)
-        found = Found(self.scenario, written, tuple(known))
+        known = sorted((one for one in rows if one.outcome.answered), key=_step)
+        self.found = Found(self.scenario, written, tuple(known))
         several = self.scenario.parallel.pipeline > 1
         for share, row in enumerate(_of_each_shape(known) if several else ()):
-            found = self._better(found, row, self.seconds / 2**share / 1.5)
-        return replace(found, seconds=monotonic() - begun)
+            yield from self._better(row, self.seconds / 2**share / 1.5)
+        yield replace(self.found, seconds=monotonic() - begun)
 
-    def _rows(self, variants: Sequence[tuple[str, dict[str, Any]]], doing: str) -> list[Row]:
-        """What events say of schedules."""
+    def _rows(
+        self, variants: Sequence[tuple[str, dict[str, Any]]], doing: str, rows: list[Row]
+    ) -> Iterator[Progress]:
+        """Ask events about schedules, and add what they say to `rows`."""
         points = [SweepPoint(self.base, values, "events") for _, values in variants]
-        rows: dict[int, Row] = {}
         answers = answer_points(points, pool=self.executor, folder=self.folder)
-        for place, outcome in answers:
-            self.told.say(doing, len(rows), len(points))
+        for done, (place, outcome) in enumerate(answers, 1):
             name, values = variants[place]
             schedule = schedule_from(values["parallel.schedule"])
-            rows[place] = Row(name, schedule, int(values["parallel.virtual"]), outcome)
-        return [rows[place] for place in range(len(points))]
+            rows.append(Row(name, schedule, int(values["parallel.virtual"]), outcome))
+            yield Progress(doing, done, len(points))
 
-    def _better(self, found: Found, row: Row, seconds: float) -> Found:
-        """What a search of the shape of a known schedule finds beside it."""
+    def _better(self, row: Row, seconds: float) -> Iterator[Progress]:
+        """Search orders of the shape of a known schedule."""
         shape = _Shape.of(self.base, row)
-        orders = [one for one in found.known if one.fits and _same_shape(one, row)]
+        orders = [one for one in self.found.known if one.fits and _same_shape(one, row)]
         search = shape.search(orders, self.seed)
         least = least_ns(shape.whole, pairs=shape.pairs) / 1e9
-        if found.least_seconds is None or least < found.least_seconds:
-            found = replace(found, least_seconds=least)
+        known = self.found.least_seconds
+        self.found = replace(self.found, least_seconds=min(least, known or least))
         search.rounds(1, 1)  # compiles what is not compiled yet
         begun, ends = monotonic(), monotonic() + seconds
-
-        def goes_on() -> bool:
-            self.told.say("orders (seconds)", monotonic() - begun, seconds)
-            return not self.told.stopped
-
-        while monotonic() < ends and goes_on():
-            search.run(min(ends, monotonic() + seconds / 3), goes_on)
+        while monotonic() < ends and not self.stop():
+            for _ in search.run(min(ends, monotonic() + seconds / 3)):
+                yield Progress("orders of passes (seconds)", int(monotonic() - begun), int(seconds))
+                if self.stop():
+                    break
             if not shape.tighten(search):
                 search = shape.search(orders, self.seed + 1, search)
-        schedules = shape.schedules(search)
-        variants = [(f"found {n + 1}", shape.values(one)) for n, one in enumerate(schedules)]
-        best = found.best
-        for one in self._rows(variants, "found orders"):
-            if one.fits and (best is None or one.step_ns < best.step_ns):
-                best = replace(one, name="found")
-        found = replace(found, looked_at=found.looked_at + search.looked_at)
-        known = found.best_known
-        if best is None or best is found.best:
-            return found
-        if known is not None and best.step_ns > (1 - LEAST) * known.step_ns:
-            return found
-        return replace(found, best=best, layers=shape.layers)
+        rows: list[Row] = []
+        variants = [("found", shape.values(one)) for one in shape.schedules(search)]
+        yield from self._rows(variants, "found orders", rows)
+        self.found = replace(self.found, looked_at=self.found.looked_at + search.looked_at)
+        self._keep(min((one for one in rows if one.fits), key=_step, default=None), shape)
+
+    def _keep(self, row: Row | None, shape: _Shape) -> None:
+        """Keep a found order that is faster than all before."""
+        others = [one.step_ns for one in (self.found.best, self.found.best_known) if one]
+        if row is not None and row.step_ns < (1 - LEAST) * min(others):
+            self.found = replace(self.found, best=row, layers=shape.layers)
+
+
+def _step(row: Row) -> int:
+    return row.step_ns
 
 
 def _same_shape(one: Row, other: Row) -> bool:

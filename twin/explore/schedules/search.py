@@ -13,7 +13,7 @@ it is, and runs as often as the whole step needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final, TypeAlias
@@ -39,13 +39,16 @@ Words: TypeAlias = tuple[tuple[Turn, ...], ...]
 MOST_TURNS: Final = 24_000
 """OURS: turns of a step up to which all of it is searched; a third of a millisecond each time."""
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 1.0)
-"""Of a weights' gradient: waits from which on one fills them."""
+"""OURS. Of a weights' gradient: waits from which on one fills them. Too small a share delays the
+forwards behind a wait; too large a share leaves waits empty."""
 BATCH: Final = 200
-"""Orders made between two looks at the clock."""
+"""OURS: orders made between two looks at the clock. With more, a search ends late."""
 ROUNDS: Final = 2000
-"""Changes of turns between two such looks."""
+"""OURS: changes of turns between two such looks. With fewer, annealing begins anew before it is
+cold; with more, a search ends late."""
 KEPT: Final = 4
-"""Different orders that are handed back: the light model may order them wrongly."""
+"""OURS: different orders that are handed back, since the light model may order them wrongly. With
+fewer, the best by events may be lost; with more, events take as long as the search."""
 WARM: Final = 2e-4
 COLD: Final = 1e-6
 """OURS: temperatures of annealing, as shares of the step."""
@@ -151,15 +154,14 @@ class Search:
         for order in self.known:
             self._keep(order)
 
-    def run(self, ends: float, goes_on: Callable[[], bool]) -> None:
-        """Search until a time of `monotonic`, or until told: a third by what orders are made of,
+    def run(self, ends: float) -> Iterator[None]:
+        """Search until a time of `monotonic`, batch by batch: a third by what orders are made of,
         the rest turn by turn."""
         begun = monotonic()
-        for _ in self._by_parts(begun + (ends - begun) / 3):
-            if not goes_on():
-                return
-        while monotonic() < ends and goes_on():
+        yield from self._by_parts(begun + (ends - begun) / 3)
+        while monotonic() < ends:
             self._by_turns()
+            yield
 
     def rounds(self, parts: int, turns: int) -> None:
         """Search so many batches of each kind, whatever the time: twice the same."""

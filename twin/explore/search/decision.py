@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from twin.engine import plan
 from twin.explore.search.decision_page import Decision, NamedPlan
 from twin.explore.search.recommendation import Answered, Recommendation
 from twin.explore.search.wording import UNITS, recommendation_sentences
 from twin.loading import scenario_hash
-from twin.planning import plan
 from twin.reports.table import count, digits, gibibytes, ranged, show
 from twin.scenario import Scenario
 

@@ -20,12 +20,12 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from ruamel.yaml import YAML
 
 from twin import routing, units
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.explore.search.candidates import Contender, Decision, Standing, scenario_of
 from twin.goodput import expected_goodput
 from twin.goodput.estimate import hazards
 from twin.loading import catalog_parts, load_part
-from twin.planning import plan
 from twin.scenario import Scenario
 from twin.sources import Written
 from twin.spec.goodput import FailuresSpec

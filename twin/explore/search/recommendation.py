@@ -13,6 +13,7 @@ from twin.answers.executors import PoolChoice
 from twin.explore.search.judge import MEMORY, TIME, Candidate, JudgedSpace, words
 from twin.explore.search.space import Goal, ParallelLayout, Space, days_and_money
 from twin.explore.sweep.points import PointOutcome
+from twin.explore.sweep.progress import Progress
 from twin.explore.sweep.sweep import frontier
 from twin.loading import scenario_hash
 from twin.scenario import Scenario
@@ -99,15 +100,6 @@ class Size:
     def left(self) -> int:
         """Candidates that were not answered."""
         return len(self.space.candidates) + self.space.unlisted + self.late - self.asked
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a search is, for a bar: what it does now, and how much of it is done."""
-
-    doing: str
-    done: int
-    total: int
 
 
 Told = Callable[[Progress], None]

@@ -24,10 +24,10 @@ from twin.explore.search.candidates import (
     standing,
 )
 from twin.explore.search.levers import Lever, NoLever, levers
-from twin.explore.search.recommendation import Progress
 from twin.explore.search.space import Kpis
 from twin.explore.study.influence import Ends, Influence, influence
 from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.progress import Progress
 from twin.explore.sweep.sweep import SweepProgress, answer_points
 
 Side: TypeAlias = Literal["below", "above"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import floor
 from typing import Any, Final
 
+from twin.engine import plan as plan_step
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import KvCapacity, room
@@ -16,7 +17,6 @@ from twin.kinds.rollouts.plan import server_of
 from twin.kinds.rollouts.report import caveats
 from twin.kinds.weight_update.plan import UpdatePlan
 from twin.kinds.weight_update.plan import plan as plan_update
-from twin.planning import plan as plan_step
 from twin.planning.types import Plan, Warning
 from twin.scenario import Scenario, UpdateScenario
 from twin.spec.iteration import IterationSpec

@@ -44,12 +44,11 @@ from math import ceil, floor
 from statistics import mean
 from typing import Any
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.cost_model import length_alone
 from twin.engine.program import HOST, SEND_FORWARD, Program, Template
 from twin.kinds.iteration.types import Batch, Switch
 from twin.network.links import capacity, latency, sharers
-from twin.planning import plan
 from twin.planning.types import Plan, StageMemory
 from twin.scenario import Scenario
 from twin.spec.cluster import ClusterSpec

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from twin.engine import plan as plan_step
 from twin.errors import Problem, ScenarioError
-from twin.planning import plan as plan_step
 from twin.planning.types import Mesh, Warning
 from twin.reports import MemoryReport, fitting, memory_report
 from twin.scenario import Scenario

@@ -54,8 +54,8 @@ class Rollouts(Kind):
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         """The trainer's plan is checked, and that the engines can be."""
+        from twin.engine import plan as plan_step
         from twin.kinds.plan_check import plan_check
-        from twin.planning import plan as plan_step
 
         self.plan(scenario)
         return plan_check(self.name, plan_step(scenario), tools.nearest)

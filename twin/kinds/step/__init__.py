@@ -47,7 +47,7 @@ class Step(Kind):
         return isinstance(scenario, Scenario) and not scenario.rl and not scenario.phases
 
     def plan(self, scenario: Scenario, tools: Tools = ALONE) -> Plan:
-        from twin.planning import plan
+        from twin.engine import plan
 
         del tools
         return plan(scenario)

@@ -37,7 +37,6 @@ class WeightUpdate(Kind):
     refusals = {  # noqa: RUF012  declared as ClassVar in the base
         "recommend": _NO_STEP,
         "improve": _NO_STEP,
-        "schedule": _NO_STEP,
         "explain": _NO_STEP,
         "export": _NO_STEP,
         "seal": _NO_STEP,
