@@ -276,6 +276,9 @@ class _Processes(Executor):
         return len(self._pools)
 
     def submit(self, function: Callable[[T], R], batch: Batch[T]) -> Future[FinishedBatch[R]]:
+        if None not in self._futures:
+            # A search that went on to other tasks may have left batches under way.
+            wait([one for one in self._futures if one], return_when=FIRST_COMPLETED)
         futures = enumerate(self._futures)
         idle = next(n for n, future in futures if future is None or future.done())
         before = self._futures[idle]
