@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import SMALL, Command, twin_command
 from tests.evidence.measured.timelines import pipeline
+from tests.evidence.traces.traces import event, kernels, trace_file
 
 __all__ = ["twin_command"]
 
@@ -121,3 +122,33 @@ def test_the_app_is_opened_with_a_run_that_is_checked_first(
     words = json.loads(twin_command("ui", small, "--measured", run, "--json").out)["command"]
     assert words[-3:] == ["--", str(tmp_path / small), str(tmp_path / run)]
     assert twin_command("ui", "--measured", "nowhere", "--json").code == 2
+
+
+def test_traces_of_another_trainer_are_told_beside_the_plan_of_their_layers(
+    twin_command: Command, tmp_path: Path, small: str
+) -> None:
+    attention = "void flash::compute_attn_ws<Flash_fwd_kernel_traits<192, 128>>"
+    rows = [
+        ("sm90_gemm", 7, 0, 900, 0),
+        (attention, 7, 1000, 2000, 5),
+        (attention, 7, 2000, 3000, 6),
+    ]
+    events = kernels(rows)
+    events.append(event("cpu_op", "autograd::engine::evaluate_function: x", 7, 3.5, 6.5))
+    traces = [str(trace_file(tmp_path / f"{at}.json", events, rank=at)) for at in (1, 0)]
+    found = twin_command("measured", *traces, small)
+    assert found.code == 0, found.err
+    assert found.out.startswith(
+        "The trace of rank 0 took 3 ms, 96.7 % of it compute, in 1 forward and 1 backward layers."
+    )
+    for words in ("The plan says", "attention", "other", "products"):
+        assert words in found.out
+    document = json.loads(twin_command("measured", *traces, small, "--json").out)
+    assert document["format"] == "trace"
+    assert [one["rank"] for one in document["ranks"]] == [0, 1]
+    for one in document["ranks"]:
+        assert sum(one["breakdown"].values()) == pytest.approx(one["step_seconds"])
+    assert document["predicted"]["layers"] == 1
+    wrong = twin_command("measured", *traces, small, "another.yaml")
+    assert wrong.code == 2
+    assert "one scenario" in wrong.err

@@ -10,6 +10,7 @@ import typer
 
 from twin.answers import runs_folder
 from twin.cli.answer import answered
+from twin.cli.measured_traces import is_trace, measured_traces
 from twin.cli.output import Output
 from twin.engine.trace import Trace
 from twin.evidence.measured.compare import StepComparison, compare_actions, compare_steps, sentence
@@ -27,21 +28,25 @@ _RANKS = 16
 """Ranks that a table lists."""
 
 
-def measured(  # noqa: PLR0913  one parameter per option of the command line
+def measured(
     *,
-    folder: str | None,
-    scenario: str | None,
+    runs: list[str],
     sets: list[str],
     step: int | None,
     fidelity: Fidelity,
     no_cache: bool,
     output: Output,
-) -> int | None:
+) -> None:
     """What happened in a real run, and how close was the prediction?"""
 
-    if folder is None:
+    if not runs:
         _list(output)
         return
+    traces, (folder, scenario) = _asked(runs)
+    if traces:
+        measured_traces(traces, scenario, sets, step, output)
+        return
+    assert folder is not None
     run = read(folder)
     found = summary(run, step)
     happened = trace(run, found.step)
@@ -58,6 +63,18 @@ def measured(  # noqa: PLR0913  one parameter per option of the command line
     )
     for text in compared.mismatches if compared else ():
         output.message(f"Not the same run: {text}.")
+
+
+def _asked(runs: Sequence[str]) -> tuple[list[str], tuple[str | None, str | None]]:
+    """The traces that are named, or the folder of a run; then the scenario."""
+    traces = [path for path in runs if is_trace(path)]
+    others = [path for path in runs if not is_trace(path)]
+    folder, *scenarios = [None, *others] if traces else others
+    if len(scenarios) > 1:
+        raise typer.BadParameter(
+            f"one run or its traces, and one scenario; not {', '.join(others)}", param_hint="RUN"
+        )
+    return traces, (folder, scenarios[0] if scenarios else None)
 
 
 def _span(low: int, high: int) -> str:

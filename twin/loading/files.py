@@ -155,18 +155,20 @@ def read_text(path: Path) -> str:
     raise UsageError([Problem("TW001", "", f"`{name}` {reason}")])
 
 
-def opened(path: Path) -> BinaryIO:
-    """A regular file of at most 2 GB, or a stream of this process (`-`, `<(...)`). Raises OSError
-    for another thing, such as a device or a named pipe, which a reader might read for ever."""
+def opened(path: Path, most: int = _MOST_BYTES) -> BinaryIO:
+    """A regular file of at most so many bytes (2 GB), or a stream of this process (`-`, `<(...)`).
+    Raises OSError for another thing, such as a device or a named pipe, which a reader might read
+    for ever."""
     # Without the flag, opening a pipe that nobody writes waits for ever.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     found = os.fstat(descriptor)
-    wrong = errno.EFBIG if found.st_size > _MOST_BYTES else 0
+    wrong = errno.EFBIG if found.st_size > most else 0
     if not stat.S_ISREG(found.st_mode) and _STREAMS not in path.absolute().parents:
         wrong = errno.EINVAL
     if wrong:
         os.close(descriptor)
-        told = {errno.EFBIG: "larger than 2 GB", errno.EINVAL: "neither a file nor a stream"}
+        large = f"larger than {most / 1e9:g} GB"
+        told = {errno.EFBIG: large, errno.EINVAL: "neither a file nor a stream"}
         raise OSError(wrong, told[wrong], str(path))
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")

@@ -1,0 +1,1 @@
+"""Profiler traces of real runs, from whatever trainer wrote them."""
