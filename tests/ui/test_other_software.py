@@ -1,6 +1,6 @@
 """The software of a plan: asked for first on Plan, compared with other stacks on Result."""
 
-import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +12,10 @@ from twin.answers.nearest import written
 from twin.explore.search.improve import improve
 from twin.loading import catalog_parts, load
 from twin.reports import resolved
-from twin.ui.answers import Question, stacks
+from twin.ui.answers import Question, stacks, studied
 from twin.ui.background import Pending
+from twin.ui.explore import work
+from twin.ui.explore.questions import BetterAsked, PlanHistory
 from twin.ui.other_software import about
 from twin.ui.scenarios import stamp
 
@@ -69,25 +71,26 @@ def test_a_stack_is_a_sentence(name, said):
 
 
 def test_the_result_compares_stacks_when_asked(opened):
-    app = opened(FULL, page="result")
+    few = "train.global_batch=64seq"
+    app = opened(f"{FULL};{few}", page="result")
     (box,) = (one for one in app.expander if one.label == "Under other software")
     assert not box.table
-    found = stacks(Question(FULL, None, (), stamp()), lambda _: None)
+    found = studied(stacks, Question(FULL, None, (few,), stamp())).within(120)
     assert isinstance(found, tuple)
     app.session_state["under other software"] = True
-    deadline = time.monotonic() + 60
-    while "Layout and batch stay" not in words(app):
-        assert time.monotonic() < deadline, words(app)
-        checked(app.run())
+    assert "Layout and batch stay" in words(checked(app.run()))
     (shown,) = (one.value for one in app.table if "calibration" in one.value.columns)
     assert len(shown) == len(found)
     names = {name.partition(" (")[0] for name in shown["software"]}
     assert names == {one.stack for one in found}
 
 
-def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch):
-    scenario = load("kimi-k2-256xh800", SMALL)
-    found = improve(scenario, pool=PoolChoice(jobs=1))
+@pytest.fixture(scope="module")
+def found():
+    return improve(load("kimi-k2-256xh800", SMALL), pool=PoolChoice(jobs=1))
+
+
+def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch, found):
     app = opened(FULL, page="result")
     assert "beside computing" in words(app)
     monkeypatch.setattr("twin.ui.better.known_study", lambda *_: Pending())
@@ -104,3 +107,23 @@ def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch)
     (button,) = (one for one in app.button if one.key == f"better {number}")
     app = checked(button.click().run())
     assert f"parallel.schedule={written(order)}" in (plans(app) or [""])[0]
+
+
+def test_a_search_for_a_better_plan_is_kept_and_its_best_is_used_with_one_click(
+    opened, monkeypatch, found
+):
+    early = replace(found, tried=found.tried[-1:], pairs=(), milestones=found.milestones[:1])
+    monkeypatch.setattr(
+        "twin.explore.search.improve.improving", lambda *_, **__: iter([early, found])
+    )
+    asked = BetterAsked(Question(FULL, None, (), stamp()))
+    history = work.better(asked, lambda _: None)
+    assert isinstance(history, PlanHistory)
+    assert work.found_before(asked) == history
+    assert [one.name for one in history.plans] == ["as written", "orders of passes"]
+    assert history.plans[-1].step_seconds == found.best.step_ns / 1e9
+    app = opened(FULL, page="explore", section="better-plan")
+    (button,) = (one for one in app.button if one.label == "Use this plan")
+    app = checked(button.click().run())
+    path, value = next(iter(history.plans[-1].overrides.items()))
+    assert f"{path}={value}" in (plans(app) or [""])[0]

@@ -4,7 +4,7 @@ points of a decision."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log, log10
 from typing import Final, Literal
@@ -149,6 +149,50 @@ class SizeMark:
     def at(self, days: float) -> Clickable:
         """Its place in the chart."""
         return Clickable(self.gpus, days, self.id, self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMark:
+    """A plan that was better than all before: what found it, when, and its step."""
+
+    name: str
+    seconds: float
+    step_seconds: float
+
+
+def searched(marks: Sequence[SearchMark], theme: Theme) -> Picture:
+    """The best step over the time that was searched, as stairs."""
+    first, last = marks[0], marks[-1]
+    steps = [one.step_seconds for one in marks]
+    end = 1.05 * max(last.seconds, 1.0)
+    x = [
+        at
+        for one, after in pairwise((*marks, replace(last, seconds=end)))
+        for at in (one.seconds, after.seconds)
+    ]
+    stairs = Line(x, [step for step in steps for _ in range(2)], GOOD[theme], width=2)
+    spots = [
+        Clickable(
+            one.seconds, one.step_seconds, one.name, f"{one.name}: {digits(one.step_seconds)} s"
+        )
+        for one in marks
+    ]
+    dots = clickable_dots(spots, "Better plan", Swatch(GOOD[theme], INK[theme], ""))
+    frame = Frame(
+        Axis("Seconds searched", (-0.02 * end, end)),
+        _axis("Seconds of one step", steps, "s"),
+        height=280,
+        theme=theme,
+        legend=False,
+    )
+    gain = 1 - last.step_seconds / first.step_seconds
+    found = f"The best plan takes {digits(100 * gain)} % off the step"
+    return Picture(
+        title=found if gain else "No plan found so far is faster than the written one",
+        caption="A point is a plan that is faster than all found before it.",
+        figure=draw([stairs, dots], frame),
+        table=(),
+    )
 
 
 def scaling(sizes: Sequence[SizeMark], theme: Theme) -> Picture:

@@ -14,7 +14,7 @@ from twin.answers.nearest import written
 from twin.figures.step import lost_time
 from twin.reports.breakdown import lost
 from twin.reports.table import percent, show, signed_bytes
-from twin.ui import COMPARE
+from twin.ui import COMPARE, EXPLORE, session
 from twin.ui.answers import GLANCE, improvement, known_study, studied
 from twin.ui.place import OpenPlan, place, ready, theme
 from twin.ui.suggestions import beside, use
@@ -22,6 +22,8 @@ from twin.ui.suggestions import beside, use
 if TYPE_CHECKING:
     from twin.explore.search.improve import Improvement, Tried
 
+SECTION: Final = "Better plan"
+"""Of the page Explore, which searches further."""
 _HEADING: Final = "Make it faster"
 _WORTH: Final = 0.2
 """OURS: share of a loss that an edit has to remove to stand beside it."""
@@ -46,6 +48,10 @@ def better(shown: OpenPlan, run: Run) -> None:
     place(lost_time(usual, run.report.step_ns, beside, theme()), key=f"lost|{shown.plan.name}")
     if found is not None:
         _cards(found)
+    words = "Also searches splits of layers, memory by stage and orders of passes"
+    if st.button("Find a better plan", icon=":material/trending_up:", type="tertiary", help=words):
+        session.want_section(SECTION)
+        st.switch_page(EXPLORE)
 
 
 def remedies(found: Improvement, usual: Mapping[str, int]) -> dict[str, str]:

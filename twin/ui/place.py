@@ -283,16 +283,16 @@ def replied_all(plans: Sequence[Draft]) -> list[Reply]:
 
 @contextmanager
 def _outlined(plans: Sequence[Draft]) -> Generator[None]:
-    """Meanwhile, whether plans fit in memory, which is known before anything is simulated, and the
-    room of the answer."""
-    outline = st.empty()
-    if plans:
+    """Meanwhile, plan by plan whether it fits in memory, which is known before anything is
+    simulated, and the room of the answer."""
+    outline, lines = st.empty(), list[str]()
+    for plan in plans:
+        found = checked(ask_about(plan))
+        if not isinstance(found, Check):
+            continue
+        lines.append(f"**{plan.title}**: {' '.join(found.sentences)}")
         with outline.container():
-            found = ((plan.title, checked(ask_about(plan))) for plan in plans)
-            known = [(name, one) for name, one in found if isinstance(one, Check)]
-            lines = [f"**{name}**: {' '.join(one.sentences)}" for name, one in known]
-            if lines:
-                st.info("  \n".join(lines), icon=":material/hourglass_top:")
+            st.info("  \n".join(lines), icon=":material/hourglass_top:")
             st.skeleton(_ROOM)
     yield
     outline.empty()

@@ -9,6 +9,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from twin.answers.run_store import runs_folder, source_digest, write_file
 from twin.explore.search.decision_page import Decision
@@ -30,5 +31,10 @@ def kept(asked: PlanQuestion) -> Decision | None:
 
 
 def _place(asked: PlanQuestion) -> Path:
-    text = json.dumps([asdict(asked), source_digest()])
-    return runs_folder() / "decisions" / f"{hashlib.sha256(text.encode()).hexdigest()}.json"
+    return place_of("decisions", asdict(asked))
+
+
+def place_of(folder: str, asked: Any) -> Path:
+    """The file for what this very code finds for a question, plain data."""
+    text = json.dumps([asked, source_digest()])
+    return runs_folder() / folder / f"{hashlib.sha256(text.encode()).hexdigest()}.json"

@@ -163,10 +163,7 @@ def downloads(
                 f"{name}.html",
                 on_click="ignore",
             )
-    st.caption(
-        "The camera above a chart saves it as a picture. The same on the command line, once an "
-        "uploaded file is saved:"
-    )
+    st.caption("The same on the command line, once an uploaded file is saved:")
     st.code(command, language=None, wrap_lines=True)
 
 

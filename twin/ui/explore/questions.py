@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from twin.answers.nearest import document, replaced
@@ -97,6 +97,54 @@ class SweepAsked:
             words += ["--grid", axis]
         words += ["--fidelity", self.fidelity] if self.fidelity != "whole" else []
         return shlex.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class BetterAsked:
+    """A search for a better plan than this one, with so many seconds for the order of passes."""
+
+    plan: Question
+    passes: float = 0.0
+
+    @property
+    def command(self) -> str:
+        """The command that asks the same."""
+        words = ["twin", "improve", self.plan.name, *_sets(self.plan)]
+        words += ["--passes", f"{self.passes:g}s"] if self.passes else []
+        return shlex.join([*words, "--output", "better.yaml"])
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """A plan that was better than all before it."""
+
+    name: str
+    """What was searched when it was found."""
+    seconds: float
+    """Since the search began."""
+    step_seconds: float
+    gain: float
+    """By which share its step is shorter than that of the written plan."""
+    bubble: float
+    headroom: float
+    """Bytes that the fullest GPU has left."""
+    overrides: Mapping[str, str]
+    """Against the written plan, as `--set` takes them."""
+    costs: str
+    """What it takes to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHistory:
+    """What a search for a better plan has found, the written plan first."""
+
+    plans: tuple[FoundPlan, ...] = ()
+    sentences: tuple[str, ...] = ()
+    done: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The history in plain data."""
+        return asdict(self)
 
 
 def _sets(asked: Question) -> list[str]:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from twin.kinds.base import Verb, kind_of
 from twin.ui.answers import Failure, plan_of, scenario_of
+from twin.ui.better import SECTION
+from twin.ui.explore.better_plan import better_plan_section
 from twin.ui.explore.break_even import break_even_section
 from twin.ui.explore.exports import expert_section, levers_section
 from twin.ui.explore.search import search_section
@@ -17,6 +19,7 @@ from twin.ui.session import section
 
 _STEP: Final[dict[str, Callable[[OpenPlan, Any], None]]] = {
     "Search": search_section,
+    SECTION: better_plan_section,
     "Break-even points": break_even_section,
     "Sensitivity": sensitivity_section,
     "Memory levers": levers_section,

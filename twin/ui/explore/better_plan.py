@@ -1,0 +1,114 @@
+"""Better plan: edits, splits of layers, memory by stage and orders of passes, searched in turn.
+
+What is found stands in a chart and a table while the search goes on, and is kept."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import streamlit as st
+
+from twin.figures.search import SearchMark, searched
+from twin.reports.table import duration, percent
+from twin.ui import COMPARE
+from twin.ui.explore import work
+from twin.ui.explore.exports import as_json, downloads
+from twin.ui.explore.questions import (
+    BetterAsked,
+    FoundPlan,
+    PlanHistory,
+    explored,
+    known,
+    left_or_over,
+)
+from twin.ui.place import OpenPlan, grid, place, ready, small, theme
+from twin.ui.suggestions import beside, use
+
+_WANTED: Final = "explore better plan"
+_PASSES: Final = 60.0
+"""Seconds for the order of passes, as `twin improve --passes 1min`."""
+_EVERY: Final = 2.0
+"""Seconds between two looks at what a search has found."""
+_LETTERS: Final = 90
+"""Letters of a value on a card."""
+
+
+def better_plan_section(shown: OpenPlan, scenario: Any) -> None:
+    """The button, and what a search has found: so far, or in all."""
+    small(
+        "Simulates edits of the plan, then pairs of them, splits of layers, and memory by stage. "
+        "Each step begins with the best plan so far."
+    )
+    passes = st.toggle(
+        "Search the order of passes, too",
+        key=f"search passes|{shown.plan.name}",
+        persist_state="session",
+        help="A minute more. Not every trainer can run an order of its own.",
+    )
+    asked = BetterAsked(shown.asked, _PASSES * passes)
+    found = work.found_before(asked)
+    pending = known(work.better, asked)
+    if pending is None and (found is None or not found.done):
+        label = "Find a better plan" if found is None else "Search on"
+        if st.button(label, icon=":material/trending_up:", help="Takes a few minutes."):
+            pending = explored(work.better, asked)
+    if pending is not None and not pending.future.done():
+        ready(pending, shown.plan, "Searching for a better plan.")
+        _live(asked, scenario)
+        return
+    if pending is not None:
+        ended = ready(pending, shown.plan, "")
+        found = ended if ended is not None else work.found_before(asked)
+    _show(found, asked, scenario)
+
+
+@st.fragment(run_every=_EVERY)
+def _live(asked: BetterAsked, scenario: Any) -> None:
+    """What the search has found so far."""
+    _show(work.found_before(asked), asked, scenario)
+
+
+def _show(found: PlanHistory | None, asked: BetterAsked, scenario: Any) -> None:
+    """The best plan, with the ways to take it over; then how it was found."""
+    if found is None:
+        return
+    is_better = len(found.plans) > 1
+    if is_better:
+        _best(found.plans[-1])
+    for sentence in found.sentences[is_better:]:
+        small(sentence)
+    if not found.plans:
+        return
+    marks = [SearchMark(one.name, one.seconds, one.step_seconds) for one in found.plans]
+    picture = searched(marks, theme())
+    place(picture, "better plan history")
+    grid([_row(one) for one in found.plans], "better plans", "Plans in the order found")
+    if found.done:
+        files = {".json": lambda: as_json(found.to_json())}
+        downloads(f"{scenario.name} better plan", asked.command, files, [picture], theme())
+
+
+def _best(one: FoundPlan) -> None:
+    with st.container(border=True):
+        for path, value in one.overrides.items():
+            shown = value if len(value) <= _LETTERS else f"{value[:_LETTERS]} ..."
+            st.markdown(f"**`{path} = {shown}`**")
+        st.markdown(f"{percent(one.gain)} faster: a step takes {duration(one.step_seconds)}.")
+        with st.container(horizontal=True):
+            st.button("Use this plan", key="use better", on_click=use, args=(one.overrides,))
+            key = "compare better plan"
+            if st.button("Compare", key=key, on_click=beside, args=(one.overrides,)):
+                st.switch_page(COMPARE)
+
+
+def _row(one: FoundPlan) -> dict[str, object]:
+    return {
+        "Searched for": duration(one.seconds) if one.seconds else "",
+        "Found by": one.name,
+        "Step": duration(one.step_seconds),
+        "Gain": percent(one.gain),
+        "Bubble": percent(one.bubble),
+        "Memory left": left_or_over(one.headroom),
+        "Edits": ", ".join(f"{path} = {value}" for path, value in one.overrides.items()),
+        "Takes": one.costs,
+    }
