@@ -164,7 +164,7 @@ def follow(
     folder, name = (place.parent, place.name) if place.is_file() else (place, NAME)
     if not folder.is_dir() and not wait:
         message = f"there is no run `{path}`"
-        fix = f"name the folder that the trainer writes `{NAME}` into"
+        fix = f"name the log, or the folder that the trainer writes `{NAME}` into"
         raise UsageError([Problem("TW340", "", message, fix)])
     seal = None if against is None else find(against)
     return Follower(folder, Log(folder / name), seal, steps)
@@ -204,7 +204,7 @@ def _track(follower: Follower, now: datetime) -> Track:
 
 def _course(follower: Follower) -> RunPlan:
     """What the run's folder says of its end, else what the prediction does."""
-    found = run_plan(follower.folder, follower.known_steps)
+    found = run_plan(follower.folder, follower.known_steps or follower.log.lines.steps)
     seal = follower.seal
     if found.steps is None and seal is not None and not _different(follower, seal):
         return run_plan(follower.folder, seal.prediction.steps)
@@ -309,14 +309,15 @@ def _like(steps: Sequence[LoggedStep], tokens: int) -> list[LoggedStep]:
 
 
 def _own_tokens(step: LoggedStep, before: LoggedStep | None) -> int | None:
-    """Tokens of one step; None where lines before it are missing."""
+    """Tokens of one step, of those since the line before it; None where they differ."""
     if step.tokens is None:
         return None
     if before is None:
         return step.tokens if step.step == 1 else None
-    if before.tokens is None or before.step != step.step - 1:
+    if before.tokens is None or before.step >= step.step:
         return None
-    return step.tokens - before.tokens
+    each, rest = divmod(step.tokens - before.tokens, step.step - before.step)
+    return None if rest else each
 
 
 def _cause(

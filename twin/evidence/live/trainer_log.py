@@ -1,6 +1,7 @@
 """A trainer's log, read while it is written, and what the run's folder states about its end.
 
-The log has one JSON line per step and per event. A line is a step if it has a whole `step`,
+The log has one JSON line per step and per event, or what another trainer prints
+(`twin.evidence.live.log_lines`). A line is a step if it has a whole `step`,
 positive `seconds`, and no `kind` or the kind `step`; other lines with a `step` are events. The log
 may appear later, end in a torn line, be cut back and continued (a resumed run), be replaced, or be
 rotated. One rule covers all of that: a repeated step replaces itself and everything after it.
@@ -15,10 +16,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from twin.evidence.live.log_lines import LineReader
 from twin.evidence.live.timeline_window import first_start
 from twin.loading.files import opened, read_bytes
 
@@ -59,9 +61,10 @@ class Log:
     steps: list[LoggedStep] = field(default_factory=list[LoggedStep])
     events: list[Event] = field(default_factory=list[Event])
     damaged: int = 0
-    """Whole lines that are no JSON object."""
+    """Whole lines that are no JSON object, of a log that is JSON."""
     cut: int = 0
     """How often the log went back to an earlier step."""
+    lines: LineReader = field(default_factory=LineReader)
     _offset: int = 0
     _before: bytes = b""
     _inode: int | None = None
@@ -113,9 +116,12 @@ class Log:
     def _take(self, line: bytes) -> None:
         if not line.strip():
             return
-        facts = _facts(line)
-        if facts is None:
+        facts = self.lines.facts(line)
+        if facts is None and (self.lines.objects or line.lstrip().startswith(b"{")):
             self.damaged += 1
+        if self.lines.printed:
+            self.damaged = 0
+        if facts is None or self._is_echo(facts):
             return
         step, kind = facts.get("step"), facts.get("kind", "step")
         if not isinstance(step, int) or isinstance(step, bool) or not isinstance(kind, str):
@@ -126,6 +132,10 @@ class Log:
             self._event(Event(kind, step))
         elif (seconds := facts.get("seconds")) and _is_time(seconds):
             self._step(facts, float(seconds))
+
+    def _is_echo(self, facts: Mapping[str, Any]) -> bool:
+        """Whether another rank has printed the same step."""
+        return self.lines.printed and not self._new and facts.get("step") == self.last
 
     def _begin(self, step: int, kind: str) -> None:
         """The first line of a file: one that tells of what is known already tells it all again; one
@@ -162,14 +172,6 @@ class Log:
         while self.steps and self.steps[-1].step >= step:
             self.steps.pop()
         self.events[:] = [one for one in self.events if one.step < step]
-
-
-def _facts(line: bytes) -> Mapping[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return cast(Mapping[str, Any], found) if isinstance(found, dict) else None
 
 
 def _is_time(value: Any) -> bool:
