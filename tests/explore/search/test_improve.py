@@ -12,6 +12,7 @@ from twin.errors import ScenarioError
 from twin.explore.search.edits import Edit, edits, rank_orders
 from twin.explore.search.improve import improve, improving, pairs
 from twin.explore.search.improvement import LEAST, Improvement, Tried
+from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA
 from twin.loading import load_any
 from twin.scenario import Scenario
 
@@ -84,23 +85,31 @@ def test_a_stopped_search_says_what_it_knows(small: Scenario) -> None:
     assert len(states[-1].tried) < 3
 
 
-def test_orders_of_axes_place_groups_otherwise() -> None:
-    """Two nodes of two GPUs, two stages of two replicas. In the usual order a stage is a node, and
-    messages cross nodes; with stages first replicas do. Nothing else is possible."""
-    sets = ["cluster.nodes=2", "cluster.node.gpus=2", "model.layers=4", "train.global_batch=8seq"]
+@pytest.mark.parametrize("leaves", [False, True])
+def test_orders_of_axes_place_groups_otherwise(leaves: bool) -> None:
+    """Two stages of two replicas on two nodes of two GPUs, or under two leaves of two GPUs.
+    In the usual order a stage is a node, or a leaf, and messages cross; with stages first replicas
+    do. Nothing else is possible. Under leaves with a quarter of the bandwidth above, who crosses
+    waits: gradients of a batch are more bytes than its few messages, so the usual order wins."""
+    nodes = ["cluster.nodes=4", "cluster.node.gpus=1"] if leaves else ["cluster.node.gpus=2"]
+    wires = [f"nodes_per_leaf={2 if leaves else 1}", f"oversubscription={4 if leaves else 1}"]
+    sets = ["cluster.nodes=2", *nodes, *(f"cluster.fabric.{one}" for one in wires)]
+    model = ["model.layers=4", "model.hidden=1024", "train.global_batch=8seq", "software=null"]
     layout = ["parallel.pipeline=2", "parallel.tensor=1", "parallel.virtual=1"]
-    scenario = load_any(
-        "gpt-175b-64xa100-full", [*sets, *layout, "parallel.schedule=1f1b", "software=null"]
-    )
+    scenario = load_any("gpt-175b-64xa100-full", [*sets, *model, *layout, "parallel.schedule=1f1b"])
     assert isinstance(scenario, Scenario)
     (order,) = rank_orders(scenario)
-    assert order.index("pipeline") < order.index("data")
-    usual, other = (
-        twin.plan(scenario),
-        twin.plan(replaced(document(scenario), {"parallel.order": list(order)})),
-    )
-    assert usual.placements["pipeline"].per_node == other.placements["data"].per_node == 1
-    assert other.placements["pipeline"].per_node == usual.placements["data"].per_node == 2
+    assert order == PIPELINE_BEFORE_DATA
+    made = replaced(document(scenario), {"parallel.order": list(order)})
+    usual, other = twin.plan(scenario).placements, twin.plan(made).placements
+    together = [
+        one.in_one_pod for plan in (usual, other) for one in (plan["data"], plan["pipeline"])
+    ]
+    assert together == [True, False, False, True]
+    now, then = step(scenario), step(made)
+    assert now is not None
+    assert then is not None
+    assert not leaves or now < then
 
 
 def test_edits_are_those_that_the_software_runs() -> None:

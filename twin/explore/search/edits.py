@@ -196,11 +196,12 @@ def rank_orders(scenario: Scenario) -> Iterator[tuple[str, ...]]:
     grids = degrees(mesh, "dense"), degrees(mesh, "experts")
     if mesh.ranks != scenario.cluster.gpus or mesh.expert_replicas < 1:
         return
-    alone = tuple(axis for axis in AXES if all(grid[axis] == 1 for grid in grids))
+    alone = [axis for axis in AXES if all(grid[axis] == 1 for grid in grids)]
+    # The first order of each kind has lone axes where Megatron-LM has them.
+    kinds = {tuple(one for one in order if one not in alone): order for order in _ORDERS}
     own = placements(mesh, leaf)
     seen = {_placed(mesh, leaf)}
-    for axes in permutations(axis for axis in AXES if axis not in alone):
-        order = (*alone, *axes)
+    for order in kinds.values():
         other = replace(mesh, order=order)
         if scenario.model.moe is not None and not stages_agree(other):
             continue
@@ -211,6 +212,7 @@ def rank_orders(scenario: Scenario) -> Iterator[tuple[str, ...]]:
             yield order
 
 
+_ORDERS: Final = tuple(permutations(AXES))[::-1]
 _TENSOR: Final = ("tensor", "expert_tensor")
 
 
