@@ -1,9 +1,9 @@
 """Activations and their gradients between the stages of a pipeline.
 
-Every neighbour has a lane for each direction, out and in: a thread that sends or receives one
-message after the other. What arrives is known from the neighbour's own list of actions, so the next
-receive always waits already; no order of sends and receives can deadlock, since nobody who computes
-ever waits to send.
+Every neighbour has a lane for each direction in, and one out (of two stages two): a thread that
+sends or receives one message after the other. What arrives is known from the neighbour's own list
+of actions, so the next receive always waits already; no order of sends and receives can deadlock,
+since nobody who computes ever waits to send.
 
 Each direction has a process group for messages to later stages and one for those to earlier ones.
 gloo has one connection per pair and group, and moves bytes one way at a time on it. NCCL has one
@@ -40,6 +40,8 @@ CHANNELS: Final[tuple[Channel, ...]] = tuple(
 _Job = Callable[[], None]
 Key = tuple[Direction, int, int]
 """Direction, the chunk that receives, micro-batch."""
+Way = tuple[Direction, int]
+"""Direction, and the other stage."""
 _STREAM: Final[Mapping[Direction, Stream]] = {
     "forward": "send_forward",
     "backward": "send_backward",
@@ -109,11 +111,11 @@ class Messages:
     def __init__(self, route: Route, tape: Tape) -> None:
         self.route = route
         self._tape = tape
-        self._out: dict[tuple[Direction, int], _Lane] = {}
-        self._in: dict[tuple[Direction, int], _Lane] = {}
+        self._out: dict[Way, _Lane] = {}
+        self._in: dict[Way, _Lane] = {}
         self._box = _Box()
-        self._posted: dict[tuple[Direction, int], _Posted] = {}
-        self._leaving: dict[tuple[Direction, int], Tensor] = {}
+        self._posted: dict[Way, _Posted] = {}
+        self._leaving: dict[Way, Tensor] = {}
         # Shapes without numbers belong to the thread that asks for them; nothing takes time there.
         self._inline = any(
             handle is not None and dist.get_backend(handle) == "fake"
@@ -146,8 +148,19 @@ class Messages:
             self._leaving[key[0], stage] = tensor
             return
         made = Handover.of(tensor)
-        lane = _lane(self._out, (key[0], stage), tensor.device)
+        lane = _lane(self._out, self._way(key, stage), tensor.device)
         lane.put(lambda: self._sent(key, stage, made))
+
+    def in_order(self, *actions: Action) -> bool:
+        """Whether what these actions send leaves in order, by one lane."""
+        found = [one for one in map(self.route.target, actions) if one is not None]
+        ways = [self._way(*one) for one in found if one[1] != self.route.stage]
+        return len(set(ways)) < len(ways)
+
+    def _way(self, key: Key, stage: int) -> Way:
+        """Where a message to a stage leaves: its neighbours have a lane each; of two stages each
+        is the other's on both sides, so that there each direction has one."""
+        return ("forward" if len(self.route.ranks) > 2 else key[0]), stage
 
     def take(self, key: Key) -> Tensor:
         """What came for a chunk, once it has come. Raises what went wrong in a lane."""
@@ -289,9 +302,7 @@ class _Lane:
                 del job
 
 
-def _lane(
-    lanes: dict[tuple[Direction, int], _Lane], place: tuple[Direction, int], device: torch.device
-) -> _Lane:
+def _lane(lanes: dict[Way, _Lane], place: Way, device: torch.device) -> _Lane:
     """The lane of a direction to or from a stage."""
     if place not in lanes:
         lanes[place] = _Lane(device)

@@ -81,15 +81,19 @@ class Turns:
             running.end()
             self.running = before
 
-    def paired(self, running: Running, pair: Pair, run: Callable[[], T]) -> T:
-        """Run one pass of a pair, from its first turn on, on a thread of its own."""
+    def paired(self, running: Running, pair: Pair, prepare: Callable[[], Callable[[], T]]) -> T:
+        """Run one pass of a pair, from its first turn on, on a thread of its own; `prepare` waits
+        for what it needs."""
         pair.wait(running)
         self.running = running
-        running.begin()
         try:
-            return run()
+            run = prepare()
+            running.begin()
+            try:
+                return run()
+            finally:
+                running.end()
         finally:
-            running.end()
             pair.leave(running)
 
     def hand_over(self) -> None:

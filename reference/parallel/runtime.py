@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -204,20 +204,28 @@ class Runtime:
         self._finish(action, out)
 
     def _run_pair(self, forward: Action, backward: Action) -> None:
-        """A forward and a backward in turn; what both need is here before either begins."""
-        runs = {one: self._prepare(one) for one in (backward, forward)}
+        """A forward and a backward in turn. Each waits for its own input when its first turn comes,
+        and sends its result when it is done; to one neighbour the forward's goes first."""
         first, second = self._running(backward), self._running(forward)
         pair = Pair(first, second)
         if self._beside is None:
             self._beside = ThreadPoolExecutor(1, initializer=_like_here())
-        ahead = self._beside.submit(self._turns.paired, second, pair, runs[forward])
+        ahead = self._beside.submit(self._run_paired, forward, second, pair)
+        in_order = self._messages.in_order(forward, backward)
         try:
-            back = self._turns.paired(first, pair, runs[backward])
+            self._run_paired(backward, first, pair, ahead if in_order else None)
         finally:
-            out = ahead.result()
+            ahead.result()
         self._turns.running = None
-        self._finish(backward, back)
-        self._finish(forward, out)
+
+    def _run_paired(
+        self, action: Action, running: Running, pair: Pair, before: Future[None] | None = None
+    ) -> None:
+        """One pass of a pair, on a thread of its own; its result goes out behind another's."""
+        out = self._turns.paired(running, pair, lambda: self._prepare(action))
+        if before is not None:
+            before.result()
+        self._finish(action, out)
 
     def _prepare(self, action: Action) -> Callable[[], Tensor | None]:
         """What the action needs, taken; and the pass itself."""
