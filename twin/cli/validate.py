@@ -20,7 +20,7 @@ from twin.cli.verbs import verbs
 from twin.errors import Problem, UsageError
 from twin.evidence.loop import page, rl_loop
 from twin.evidence.loop.between_steps import HostOutcome, measure_between_steps
-from twin.evidence.loop.layouts import find
+from twin.evidence.loop.layouts import drawn, find
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
 from twin.evidence.loop.outcome import score as layout_scores
 from twin.evidence.loop.rl_loop import LoopOutcome, medians
@@ -55,8 +55,19 @@ _VERSION: Final = 1
 _OF_SUITES: Final = (
     "suites", "only", "processes", "write", "leave_one_out", "residuals", "answers", "shipped",
 )  # fmt: skip
-_OF_LAYOUTS: Final = ("layouts", "mode", "sets", "steps", "rounds", "folder", "again", "measure")
-_NOT_MEASURING: Final = ("mode", "steps", "rounds", "again", "report", "table")
+_OF_LAYOUTS: Final = (
+    "layouts",
+    "mode",
+    "sets",
+    "steps",
+    "rounds",
+    "folder",
+    "again",
+    "drawn",
+    "measure",
+)
+_NOT_MEASURING: Final = ("mode", "steps", "rounds", "again", "drawn", "report", "table")
+_NOT_DRAWING: Final = ("layouts", "mode", "sets")
 """Options of layouts that are run as a whole."""
 _PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
 """Options that need rows to be predicted."""
@@ -95,6 +106,7 @@ class ValidateRequest:
     rounds: int | None
     folder: Path | None
     again: bool
+    drawn: int | None
     measure: int | None
     report: Path | None
     table: Path | None
@@ -106,6 +118,8 @@ def validate(*, output: Output, **options: Any) -> int:
     request = ValidateRequest(**options)
     if request.reference:
         _refuse(request, _OF_SUITES, "is for published rows; --reference runs layouts here")
+        if request.drawn:
+            _refuse(request, _NOT_DRAWING, "is for layouts that were written, without --random")
         if not request.measure:
             return _layouts(request, output)
         _refuse(request, _NOT_MEASURING, "is for whole runs of layouts, without --measure")
@@ -321,7 +335,11 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     missing = "" if request.mode == "rl" else obstacle()
     if missing:
         output.message(f"Links cannot be held to a rate here ({missing}): ranks use loopback.")
-    layouts = find(request.layouts, request.mode, request.sets, shaped=not missing)
+    layouts = (
+        drawn(request.drawn, int(f"{datetime.now(UTC):%Y%m%d}"))
+        if request.drawn
+        else find(request.layouts, request.mode, request.sets, shaped=not missing)
+    )
     trained = [layout for layout in layouts if layout.mode != "rl"]
     place = (request.folder or runs_folder() / "validate").absolute()
     options = RunOptions(place, not missing, request.steps, request.rounds, request.again)
@@ -329,6 +347,7 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     for outcome in predict_then_run(trained, options, output.message):
         outcomes.append(outcome)
         drift = ", drifted" if outcome.drifted else ""
+        drift += "" if outcome.held else ", no measurement: passes overran every pace"
         seconds = outcome.predicted, outcome.measured
         output.message(f"{outcome.name}: {_compared(seconds, outcome.error)}{drift}")
     loops: list[LoopOutcome] = []
@@ -343,7 +362,10 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
         "layouts": [outcome.to_json() for outcome in outcomes],
         "loops": [loop.to_json() for loop in loops],
     }
+    unheld = [outcome.name for outcome in outcomes if not outcome.held]
     sentences = [*map(_sentence, scored), *([_loops_sentence(loops)] if loops else [])]
+    if unheld:
+        sentences.append(f"Not scored, since passes overran every pace: {', '.join(unheld)}.")
     rows = [row for loop in loops for row in page.loop_cells(loop)]
     tables = _table(page.COLUMNS, map(page.cells, outcomes)) + _table(page.LOOP_COLUMNS, rows)
     output.answer(document, sentences, tables)
@@ -356,7 +378,8 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     errors = [result.median_error for result in scored]
     errors += medians(loops).values() if loops else ()
     limit = request.limit
-    return NOT_AS_EXPECTED if limit is not None and any(100 * e > limit for e in errors) else 0
+    beyond = limit is not None and (bool(unheld) or any(100 * e > limit for e in errors))
+    return NOT_AS_EXPECTED if beyond else 0
 
 
 def _between_steps(request: ValidateRequest, output: Output) -> int:

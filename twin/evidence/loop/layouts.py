@@ -9,14 +9,19 @@ bare, one rank per core, as fast as it goes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import exp, log
 from pathlib import Path
+from random import Random
 from typing import Final, Literal
 
-from twin.errors import Problem, UsageError
+from twin.errors import Problem, ScenarioError, UsageError
+from twin.evidence.loop.trainer import problems
 from twin.loading import load, scenario_hash
 from twin.loading.files import shipped_folder
 from twin.loading.tree import hint
+from twin.planning import plan
 from twin.scenario import Scenario
 
 Mode = Literal["paced", "bare", "rl"]
@@ -32,11 +37,13 @@ class ReferenceLayout:
 
     path: Path
     scenario: Scenario
+    drawn: str = ""
+    """The name of a layout that was drawn at random."""
 
     @property
     def name(self) -> str:
         """Its file's, without the ending."""
-        return self.path.stem
+        return self.drawn or self.path.stem
 
     @property
     def mode(self) -> Mode:
@@ -44,6 +51,18 @@ class ReferenceLayout:
         if self.scenario.rl is not None:
             return "rl"
         return "paced" if self.scenario.cluster.node.gpu.name == STAND_IN else "bare"
+
+    def slowed(self, times: float) -> ReferenceLayout:
+        """The same on a GPU that is so many times slower."""
+        cluster = self.scenario.cluster
+        gpu = cluster.node.gpu
+        rates = {
+            "bf16_dense": gpu.bf16_dense / times,
+            "memory_bandwidth": gpu.memory_bandwidth / times,
+        }
+        node = cluster.node.model_copy(update={"gpu": gpu.model_copy(update=rates)})
+        cluster = cluster.model_copy(update={"node": node})
+        return replace(self, scenario=self.scenario.model_copy(update={"cluster": cluster}))
 
 
 def folder() -> Path:
@@ -74,6 +93,55 @@ def find(
     overrides = [*sets, *([] if shaped else [LOOPBACK])]
     found = [ReferenceLayout(path, load(path, overrides)) for path in paths]
     return tuple(one for one in _once(found) if mode is None or one.mode == mode)
+
+
+DRAWN_FROM: Final = "pp2-1gbps"
+"""The layout whose other fields drawn ones have."""
+RANKS: Final = (2, 4)
+RATES: Final = (100e6, 5e9)
+"""Bits per second of a drawn layout's links: even in their logarithm between these."""
+SCHEDULES: Final = (
+    "{kind: gpipe}",
+    "{kind: 1f1b}",
+    "{kind: zb_h1}",
+    "{kind: zb_h2}",
+    "{kind: dualpipe}",
+    "{kind: interleaved_1f1b}",
+    "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true}",
+)
+MICROBATCHES: Final = (8, 12, 16)
+RECOMPUTE: Final = ("[]", "[full]")
+
+
+def drawn(count: int, seed: int) -> tuple[ReferenceLayout, ...]:
+    """Paced layouts drawn at random; the same ones for a seed. What is refused is drawn again."""
+    draw, base, found = Random(seed), _path(DRAWN_FROM), list[ReferenceLayout]()
+    while len(found) < count:
+        with suppress(ScenarioError):
+            scenario = load(base, _draw(draw))
+            if not problems(plan(scenario)):
+                found.append(ReferenceLayout(base, scenario, f"drawn-{seed}-{len(found) + 1:02}"))
+    return tuple(found)
+
+
+def _draw(draw: Random) -> list[str]:
+    """Fields of a layout."""
+    ranks, schedule = draw.choice(RANKS), draw.choice(SCHEDULES)
+    pipeline = draw.choice([one for one in (1, 2, 4) if one <= ranks])
+    data = ranks // pipeline
+    low, high = map(log, RATES)
+    rate = round(exp(draw.uniform(low, high)) / 1e6)
+    return [
+        f"cluster.nodes={ranks}",
+        f"cluster.node.nic.bandwidth={rate}Mbps",
+        f"parallel.pipeline={pipeline}",
+        f"parallel.virtual={1 + ('interleaved' in schedule)}",
+        f"parallel.schedule={schedule}",
+        f"parallel.expert={draw.choice([one for one in (1, 2, 4) if one <= data])}",
+        f"parallel.zero={draw.choice((0, 1))}",
+        f"memory.recompute={draw.choice(RECOMPUTE)}",
+        f"train.global_batch={data * draw.choice(MICROBATCHES)}seq",
+    ]
 
 
 def _once(layouts: Iterable[ReferenceLayout]) -> list[ReferenceLayout]:

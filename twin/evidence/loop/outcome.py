@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,32 +42,50 @@ def kept_bytes(run: Path) -> int | None:
 
 MOST: Final = 1.05
 """Times its pace that a pass may take before it counts: sleep is as exact as that. OURS."""
+LATE: Final = 0.01
+"""Share of passes that may count. Beyond it a run measures this machine, and no layout. OURS."""
 
 
 def overruns(real: MeasuredRun, steps: tuple[int, ...], predicted: Run) -> float:
     """The share of a run's passes, in some of its steps, that took longer than predicted."""
-    wanted = {
-        (kind, chunk): sum(stretches(template))
-        for (kind, chunk), template in predicted.program.passes.items()
-    }
+    pace = pace_of(predicted)
     late = [
-        length > MOST * wanted[name, chunk]
-        for step in steps
-        for line in measured_step(real, step).ranks
-        for (name, chunk, _), length in _passes(line).items()
+        sum(found) > MOST * sum(pace[key])
+        for key, passes in computed(real, steps).items()
+        for found in passes
+        if sum(pace[key])  # a chunk may hold nothing
     ]
     return sum(late) / len(late) if late else 0.0
 
 
-def _passes(line: RankStep) -> Counter[tuple[str, int, int]]:
+Stretches = tuple[int, ...]
+"""Nanoseconds of computing of a pass, between its transfers, in order."""
+
+
+def pace_of(predicted: Run) -> dict[tuple[str, int], Stretches]:
+    """The stretches that a plan has, by kind and chunk."""
+    return {key: stretches(template) for key, template in predicted.program.passes.items()}
+
+
+def computed(real: MeasuredRun, steps: tuple[int, ...]) -> dict[tuple[str, int], list[Stretches]]:
+    """The stretches of every pass in some of a run's steps, by kind and chunk."""
+    found: dict[tuple[str, int], list[Stretches]] = {}
+    for step in steps:
+        for line in measured_step(real, step).ranks:
+            for (name, chunk, _), lengths in _passes(line).items():
+                found.setdefault((name, chunk), []).append(tuple(lengths))
+    return found
+
+
+def _passes(line: RankStep) -> dict[tuple[str, int, int], list[int]]:
     """Nanoseconds of computing of each pass of a rank, by kind, chunk and micro-batch."""
-    found: Counter[tuple[str, int, int]] = Counter()
+    found: dict[tuple[str, int, int], list[int]] = {}
     own = line.spans
-    places = zip(line.names, own.chunk.tolist(), own.microbatch.tolist(), strict=True)
-    lengths = (own.end - own.start).tolist()
-    for place, stream, length in zip(places, own.stream.tolist(), lengths, strict=True):
-        if stream == COMPUTE and place[2] >= 0:
-            found[place] += length
+    passes = (own.stream == COMPUTE) & (own.microbatch >= 0)
+    for row in map(int, np.argsort(own.start, kind="stable")):
+        if passes[row]:
+            place = line.names[row], int(own.chunk[row]), int(own.microbatch[row])
+            found.setdefault(place, []).append(int(own.end[row] - own.start[row]))
     return found
 
 
@@ -92,12 +109,21 @@ class LayoutOutcome:
     kept: tuple[float, float | None]
     """Bytes that wait for backwards at once on the fullest rank, predicted and measured."""
     overruns: float
-    """Share of passes and updates that took longer than their pace; 0 where there is none."""
+    """Share of passes that took longer than their pace; 0 where there is none."""
     sealed: bool
     """Whether this very prediction was on disk before the run began."""
     interval: tuple[float, float] | None
     """Of the step, as it was sealed; None where too few predictions like it had been checked."""
     folder: Path
+    slowed: float = 1.0
+    """How many times slower than the layout's GPU the ranks' pace was."""
+    tries: int = 1
+    """Paces that were tried until passes held it."""
+
+    @property
+    def held(self) -> bool:
+        """Whether passes held their pace. Otherwise the run is no measurement."""
+        return self.overruns <= LATE
 
     @property
     def predicted(self) -> float:
@@ -165,6 +191,9 @@ class LayoutOutcome:
             "predicted_kept_bytes": self.kept[0],
             "measured_kept_bytes": self.kept[1],
             "overruns": self.overruns,
+            "held": self.held,
+            "slowed": self.slowed,
+            "tries": self.tries,
             "sealed": self.sealed,
             "interval_seconds": self.interval,
             "hit": self.hit,
@@ -231,9 +260,11 @@ class LayoutScore:
 
 
 def score(outcomes: Sequence[LayoutOutcome]) -> tuple[LayoutScore, ...]:
-    """The score of each mode. Drifted runs count like the others."""
-    modes = dict.fromkeys(one.mode for one in outcomes)
-    return tuple(_of(mode, [one for one in outcomes if one.mode == mode]) for mode in modes)
+    """The score of each mode. Drifted runs count like the others, and those that did not hold
+    their pace do not."""
+    held = [one for one in outcomes if one.held]
+    modes = dict.fromkeys(one.mode for one in held)
+    return tuple(_of(mode, [one for one in held if one.mode == mode]) for mode in modes)
 
 
 def _of(mode: str, outcomes: Sequence[LayoutOutcome]) -> LayoutScore:

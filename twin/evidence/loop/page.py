@@ -30,6 +30,7 @@ COLUMNS: Final = (
     "bubble",
     "exposed",
     "kept",
+    "pace",
     "overran",
     "drift",
 )
@@ -50,7 +51,8 @@ def cells(one: LayoutOutcome) -> tuple[str, ...]:
         f"{' / '.join(bubble)} %",
         " / ".join(exposed),
         " / ".join("?" if size is None else f"{size / 2**20:.2f}" for size in one.kept) + " MiB",
-        f"{100 * one.overruns:.0f} %",
+        f"{one.slowed:.2f}x, {one.tries}" if one.mode == "paced" else "-",
+        f"{100 * one.overruns:.1f} %" + ("" if one.held else " !"),
         f"{signed(100 * one.drift)} %" + (" !" if one.drifted else ""),
     )
 
@@ -122,9 +124,10 @@ def _lines(outcomes: Sequence[LayoutOutcome], scores: Sequence[LayoutScore]) -> 
     yield "Each layout was predicted and the prediction"
     yield "sealed, then the reference trainer ran it on ranks of this machine. A measured step is"
     yield "the median; 80 %: the sealed interval, from the errors of layouts that were checked"
-    yield "before, `!` where it missed; pairs are predicted / measured, means over ranks; overran:"
-    yield "passes beyond their pace; drift: the second half of the steps over the first, `!` beyond"
-    yield "5 %."
+    yield "before, `!` where it missed; pairs are predicted / measured, means over ranks; pace: how"
+    yield "much slower than its GPU the layout ran, and how many paces were tried; overran: passes"
+    yield "beyond it, `!` where there were too many, so that the row is no measurement and in no"
+    yield "score; drift: the second half of the steps over the first, `!` beyond 5 %."
     for one in scores:
         own = [outcome for outcome in outcomes if outcome.mode == one.mode]
         yield from ("", f"## {one.mode.capitalize()}", "")

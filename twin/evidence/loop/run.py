@@ -1,10 +1,14 @@
 """Predict, then run: one layout after the other, each in a folder of its own.
 
-All are predicted before the first is run. Just before its own run each prediction is sealed, on the
-shelf of seals and in that folder, with the interval that those which were checked before give it
-(`twin.evidence.live.seal`); after the run it is checked, and so counts in the hit rate of
-intervals. A folder is named after what is run, so that a list which was interrupted goes on where
-it ended, and a layout that was run is not run again.
+Just before its own run each prediction is sealed, on the shelf of seals and in that folder, with
+the interval that those which were checked before give it (`twin.evidence.live.seal`); after the run
+it is checked, and so counts in the hit rate of intervals. A folder is named after what is run, so
+that a list which was interrupted goes on where it ended, and a layout that was run is not run
+again.
+
+Where ranks sleep, the pace is one that this machine holds: passes are timed first, and the layout's
+GPU is slowed until they fit. A run whose passes overran all the same is no measurement, and is
+predicted and run again on a slower GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import json
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -28,16 +32,36 @@ from twin.evidence.live.seal import seal
 from twin.evidence.live.seals import check
 from twin.evidence.live.step_time_estimate import step_time
 from twin.evidence.loop.layouts import Mode, ReferenceLayout
-from twin.evidence.loop.outcome import LayoutOutcome, compare_runs
+from twin.evidence.loop.outcome import (
+    LATE,
+    MOST,
+    LayoutOutcome,
+    Stretches,
+    compare_runs,
+    computed,
+    overruns,
+    pace_of,
+)
 from twin.evidence.loop.trainer import command, configuration, problems, start
-from twin.evidence.measured.run_folder import is_run, read
+from twin.evidence.measured.run_folder import MeasuredRun, is_run, read
+from twin.evidence.measured.summary import summary
 from twin.interop.export.base import render
+from twin.loading import scenario_hash
 from twin.loading.files import read_bytes
 from twin.reports.table import duration
 
 T = TypeVar("T")
+ROOM: Final = 1.5
+"""Times what stretches of passes took beyond their pace when it was tried, that a pace has room
+for: it varies. OURS."""
+FINER: Final = 1.05
+"""Between two paces that are weighed. OURS."""
+SLOWER, TRIES = 1.5, 4
+"""How much slower a pace is that follows one which was overrun, and the most paces. OURS."""
+SLOWED: Final = "slowed.json"
+"""The paces that were tried, in times of the layout's own."""
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
-RUN: Final = "run"
+RUN, TIMED, TIMED_STEPS = "run", "timed", 2
 """The trainer's own folder; further ones have a number."""
 STEPS: Final[Mapping[Mode, int]] = {"paced": 5, "bare": 8, "rl": 6}
 ROUNDS: Final[Mapping[Mode, int]] = {"paced": 1, "bare": 3, "rl": 3}
@@ -73,8 +97,7 @@ def predict_then_run(
     options: RunOptions,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[LayoutOutcome]:
-    """The outcome of each layout, as soon as it is known. All are predicted before the first runs.
-    `tell` receives progress.
+    """The outcome of each layout, as soon as it is known. `tell` receives progress.
 
     Raises ScenarioError where the reference cannot do what a layout states, UsageError where a run
     fails.
@@ -82,7 +105,8 @@ def predict_then_run(
     for layout in layouts:
         if found := problems(plan(layout.scenario)):
             raise ScenarioError(found)
-    return run_rounds([_Trained(layout, options) for layout in layouts], tell)
+    kinds = {"paced": _Paced, "bare": _Trained}
+    return run_rounds([kinds[layout.mode](layout, options) for layout in layouts], tell)
 
 
 class Prepared(ABC, Generic[T]):
@@ -155,11 +179,7 @@ class _Trained(Prepared[LayoutOutcome]):
     def run(self, turn: int) -> None:
         if not (self.folder / SEAL).exists():
             self._seal()
-        pace_file = self.folder / PACE if self.layout.mode == "paced" else None
-        place = self.place(turn)
-        written = self.configured(configuration(self.predicted.plan, place, self.steps, pace_file))
-        cluster, pinned = self.layout.scenario.cluster, self.layout.mode == "bare"
-        start(command(cluster, written, shaped=self.shaped, pinned=pinned), self.folder / LOG)
+        self._start(self.place(turn), self.steps)
 
     def outcome(self) -> LayoutOutcome:
         """What came of all runs, beside the sealed prediction; kept with the seals."""
@@ -169,7 +189,8 @@ class _Trained(Prepared[LayoutOutcome]):
         measured = step_time(found.steps)
         assert measured is not None, "a run has two steps or more"
         began = datetime.fromtimestamp(runs[0].window(runs[0].steps[0])[0] / 1e9, UTC)
-        seals.add(check(sealed, measured, str(self.folder), began, datetime.now(UTC)))
+        if found.held:
+            seals.add(check(sealed, measured, str(self.folder), began, datetime.now(UTC)))
         return found
 
     def done(self, turn: int) -> bool:
@@ -177,12 +198,95 @@ class _Trained(Prepared[LayoutOutcome]):
         place = self.place(turn)
         return is_run(place) and read(place).steps[-1] == self.steps
 
+    def timed(self) -> MeasuredRun:
+        """Two steps, not sealed."""
+        place = self.folder / TIMED
+        if not (is_run(place) and read(place).steps[-1] == TIMED_STEPS):
+            self._start(place, TIMED_STEPS)
+        return read(place)
+
+    def _start(self, place: Path, steps: int) -> None:
+        paced = self.layout.mode == "paced"
+        pace = self.folder / PACE if paced else None
+        written = self.configured(configuration(self.predicted.plan, place, steps, pace))
+        cluster = self.layout.scenario.cluster
+        words = command(cluster, written, shaped=self.shaped, pinned=not paced)
+        start(words, self.folder / LOG)
+
     def _seal(self) -> None:
         known = self.predicted.report.provenance
         basis = seals.basis(known.calibration, known.fidelity)
         sealed, _, _ = seals.keep(seal(self.predicted, basis))
         text = json.dumps(sealed.to_json(), indent=2) + "\n"
         (self.folder / SEAL).write_text(text, encoding="utf-8")
+
+
+class _Paced(Prepared[LayoutOutcome]):
+    """A layout whose ranks sleep, at a pace that this machine holds."""
+
+    def __init__(self, layout: ReferenceLayout, options: RunOptions) -> None:
+        super().__init__(layout, options, scenario_hash(layout.scenario)[:8])
+        self._options = replace(options, output=self.folder, again=False)
+        self._note = self.folder / SLOWED
+        self._slowed: list[float] = []
+        self._trained = _Trained(layout, self._options)
+        if self._note.exists():
+            self._slow(*json.loads(read_bytes(self._note)))
+
+    @property
+    def about(self) -> str:
+        return self._trained.about
+
+    def done(self, turn: int) -> bool:
+        return bool(self._slowed) and self._trained.done(turn) and not self._again(turn)
+
+    def run(self, turn: int) -> None:
+        if not self._slowed:
+            self._slow(self._fitting())
+        self._trained.run(turn)
+        while self._again(turn):
+            self._slow(self._slowed[-1] * SLOWER)
+            for each in range(turn + 1):
+                self._trained.run(each)
+
+    def outcome(self) -> LayoutOutcome:
+        found = self._trained.outcome()
+        return replace(found, slowed=self._slowed[-1], tries=len(self._slowed))
+
+    def _slow(self, *slowed: float) -> None:
+        """Go on with the last of these paces."""
+        self._slowed += slowed
+        self._note.write_text(json.dumps(self._slowed), encoding="utf-8")
+        self._trained = _Trained(self.layout.slowed(slowed[-1]), self._options)
+
+    def _fitting(self) -> float:
+        """How much slower than the layout's GPU ranks have to be, for their passes to fit."""
+        found = computed(self._trained.timed(), (TIMED_STEPS,))
+        pace = pace_of(self._trained.predicted)
+        pairs = [(pace[key], one) for key, passes in found.items() for one in passes]
+        return _fitting([one for one in pairs if sum(one[0])])  # a chunk may hold nothing
+
+    def _again(self, turn: int) -> bool:
+        """Whether a run overran its pace, and a slower one is left to try."""
+        real = read(self._trained.place(turn))
+        late = overruns(real, summary(real).counted, self._trained.predicted)
+        return late > LATE and len(self._slowed) < TRIES
+
+
+def _fitting(passes: Sequence[tuple[Stretches, Stretches]]) -> float:
+    """How much slower a pace has to be, at least as it is, so that few enough passes overrun it:
+    each by its pace, and by what its stretches took at that pace."""
+    slowed = 1.0
+    while sum(_late(slowed, *one) for one in passes) > LATE * len(passes):
+        slowed *= FINER
+    return slowed
+
+
+def _late(slowed: float, pace: Stretches, taken: Stretches) -> bool:
+    padded = (*pace, *[pace[-1]] * len(taken))
+    least = [one + ROOM * max(0, took - one) for one, took in zip(padded, taken, strict=False)]
+    length = sum(max(one, slowed * own) for one, own in zip(least, padded, strict=False))
+    return length > MOST * slowed * sum(pace)
 
 
 def _digest(predicted: Run, pace: bytes, how: tuple[int, bool]) -> str:
