@@ -24,7 +24,8 @@ def test_published_rows_and_layouts_are_two_questions(twin_command: Command) -> 
 def test_links_have_the_rate_of_the_network_card() -> None:
     (layout,) = find(["pp4-dp2-ep2-5gbps"])
     words = command(layout.scenario.cluster, Path("x.json"), shaped=True)
-    assert words[3:] == [
+    assert words[:3] == ["nice", "-n", "-10"]
+    assert words[6:] == [
         *("--nodes", "4", "--ranks-per-node", "2", "--rate", "625MB/s"),
         *("--", "reference.train", "x.json", "--fresh"),
     ]

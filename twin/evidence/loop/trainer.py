@@ -26,6 +26,11 @@ _LAST: Final = 12
 """Lines of a log that say why it ended."""
 
 
+FIRST: Final = ["nice", "-n", "-10"]
+"""Before the words of a paced run: ranks that stand in for devices go before other processes, which
+slow no device. Where that is not allowed, `nice` says so and goes on. The number is OURS."""
+
+
 def checkout() -> Path:
     """The folder that holds the reference. Raises UsageError where it is not installed."""
     spec = find_spec("reference")
@@ -54,7 +59,7 @@ def command(
     if shaped:
         links = ["--rate", units.format_quantity(cluster.node.nic.bandwidth, "bytes_per_s")]
     nodes, ranks = str(cluster.nodes), str(cluster.node.gpus)
-    launcher = [sys.executable, "-m", "reference.cluster"]
+    launcher = [*FIRST * (shaped and not pinned), sys.executable, "-m", "reference.cluster"]
     layout = ["--nodes", nodes, "--ranks-per-node", ranks, *links, *["--pin"] * pinned]
     return [*launcher, *layout, "--", "reference.train", str(configuration), "--fresh"]
 
@@ -137,6 +142,10 @@ def _differences(plan: Plan) -> Iterator[tuple[str, str, str]]:
     if parallel.dispatcher != "alltoall":
         yield "parallel.dispatcher", "the reference's all-to-all is plain", "alltoall"
     yield from _beside_passes(plan)
+    if parallel.schedule.staggered:
+        message = "stages of the reference agree on the gradient norm before any of them updates"
+        fix = "parallel.schedule.post_validation: false"
+        yield "parallel.schedule.post_validation", message, fix
     if train.precision != "bf16" or train.attention_kernel != "flash":
         yield "train", "the reference computes in bf16 with a fused attention kernel", ""
     if train.routing.kind != "balanced":
