@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
 from twin.evidence.loop.layouts import find
-from twin.evidence.loop.trainer import command
+from twin.evidence.loop.trainer import FIRST, command
 
 
 def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> None:  # noqa: F811
@@ -24,8 +24,8 @@ def test_published_rows_and_layouts_are_two_questions(twin_command: Command) -> 
 def test_links_have_the_rate_of_the_network_card() -> None:
     (layout,) = find(["pp4-dp2-ep2-5gbps"])
     words = command(layout.scenario.cluster, Path("x.json"), shaped=True)
-    assert words[:3] == ["nice", "-n", "-10"]
-    assert words[6:] == [
+    assert words[: len(FIRST)] == [*FIRST]
+    assert words[len(FIRST) + 3 :] == [
         *("--nodes", "4", "--ranks-per-node", "2", "--rate", "625MB/s"),
         *("--", "reference.train", "x.json", "--fresh"),
     ]
