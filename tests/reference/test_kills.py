@@ -25,7 +25,7 @@ from tests.reference.agentic.worlds import spec_of
 from tests.reference.rl.mini import spec as rl_spec
 from tests.reference.rl.test_run import same, told
 
-FEW: Final = 2
+FEW: Final = 1
 KILLS: Final = pytest.mark.parametrize(
     "kills",
     [FEW, pytest.param(int(os.environ.get("TWIN_KILLS", "100")), marks=pytest.mark.slow)],
