@@ -122,7 +122,7 @@ def test_reading_in_blocks_finds_what_reading_at_once_finds(
     for block in (17, 256, 1 << 20):
         monkeypatch.setattr(chrome, "BLOCK", block)
         read = Chrome(tmp_path / "t.json")
-        found = list(read.events())
+        found = list(read.events(chrome.Event))
         assert [(one.name, one.ts, one.args.stream) for one in found] == [
             (one["name"], one["ts"], 3) for one in events
         ]
@@ -134,14 +134,14 @@ def test_a_torn_or_strange_file_gives_what_it_has(tmp_path: Path) -> None:
     whole = gzip.compress(json.dumps({"traceEvents": events}).encode())
     (tmp_path / "t.json.gz").write_bytes(whole[: len(whole) // 2])
     torn = Chrome(tmp_path / "t.json.gz")
-    count = sum(1 for _ in torn.events())
+    count = sum(1 for _ in torn.events(chrome.Event))
     assert torn.torn
     assert 0 < count < 1000
     events[5]["ts"] = "soon"
     events[6] = {"ph": "X", "dur": 1, "args": {"stream": 1.5}}
     (tmp_path / "s.json").write_text(json.dumps(events))
     strange = Chrome(tmp_path / "s.json")
-    assert sum(1 for _ in strange.events()) == 998
+    assert sum(1 for _ in strange.events(chrome.Event)) == 998
     assert strange.skipped == 2
     assert not strange.torn
 

@@ -13,8 +13,6 @@ write one result as large as the largest.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,8 @@ from twin.arch.ops import OpClass, Product, Work
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.table import digest
+from twin.evidence.traces.chrome import Chrome, ShapedEvent, Shapes
+from twin.evidence.traces.rank import GPU
 from twin.loading.files import display, read_data
 
 _OPERATIONS: Final = read_data(Path(__file__).with_name("operations.yaml"))["torch"]
@@ -185,19 +185,8 @@ _READERS: Final[Mapping[str, Reader]] = MappingProxyType(
 )
 
 
-def inputs(arguments: Mapping[str, Any], gradient: Sequence[int] = ()) -> Inputs:
-    """The inputs of a call from what the profiler wrote about it."""
-    return Inputs(
-        arguments.get("Input Dims") or (),
-        arguments.get("Input type") or (),
-        arguments.get("Concrete Inputs") or (),
-        gradient,
-    )
-
-
 COMMUNICATION: Final = ("nccl", "c10d::", "gloo:", "mpi:", "ucc:")
 """How the names of collectives' kernels and operations begin."""
-_KERNELS: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +222,7 @@ class _Call:
     """One operation: its name, what was recorded of it, microseconds, and the gradient's sizes."""
 
     name: str
-    arguments: Mapping[str, Any]
+    told: Shapes
     start: float
     length: float
     inside: list[_Call] = field(default_factory=list["_Call"])
@@ -242,51 +231,35 @@ class _Call:
 
 def read_trace(path: Path) -> Profiled:
     """The kernels of a trace. Raises `UsageError` where the file is none, or holds none."""
-    document = _document(path)
-    events = [e for e in document["traceEvents"] if e.get("ph") == "X" and "dur" in e]
-    devices: list[Mapping[str, Any]] = document.get("deviceProperties") or []
+    file = Chrome(path)
+    events = list(file.events(ShapedEvent))
+    devices: list[Mapping[str, Any]] = file.head.get("deviceProperties") or []
     device = str(devices[0].get("name", "")) if devices else ""
-    roots = list(_nested(e for e in events if e.get("cat") == "cpu_op"))
-    kernels = [e for e in events if e.get("cat") in _KERNELS]
+    roots = list(_nested(e for e in events if e.cat == "cpu_op"))
+    kernels = [e for e in events if e.cat in GPU]
     times = _of_gpu(kernels, roots) if kernels else _of_cpu(roots)
     return _gathered(times, device, path)
 
 
-def _document(path: Path) -> Mapping[str, Any]:
-    name = display(path)
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as file:
-            document: Any = json.load(file)
-    except (OSError, ValueError) as error:
-        raise UsageError([Problem("TW350", "", f"`{name}` is no trace: {error}", _TRACE)]) from None
-    if isinstance(document, list):
-        return {"traceEvents": document}
-    if not isinstance(document, dict) or "traceEvents" not in document:
-        raise UsageError([Problem("TW350", "", f"`{name}` has no `traceEvents`", _TRACE)])
-    return document  # pyright: ignore[reportUnknownVariableType]
-
-
 _TRACE: Final = (
-    "torch.profiler writes one with `export_chrome_trace`; profile with record_shapes=True"
+    "profile with record_shapes=True; `twin measured` tells where the time of a trace went without"
 )
 
 
-def _nested(events: Iterable[Mapping[str, Any]]) -> Iterator[_Call]:
+def _nested(events: Iterable[ShapedEvent]) -> Iterator[_Call]:
     """The outermost calls of each thread, with what they called."""
-    threads: defaultdict[tuple[Any, Any], list[Mapping[str, Any]]] = defaultdict(list)
+    threads: defaultdict[tuple[int | str, int | str], list[ShapedEvent]] = defaultdict(list)
     for event in events:
-        threads[event.get("pid"), event.get("tid")].append(event)
+        threads[event.pid, event.tid].append(event)
     for own in threads.values():
         open_calls: list[_Call] = []
-        for event in sorted(own, key=lambda e: (e["ts"], -e["dur"])):
-            start, length = float(event["ts"]), float(event["dur"])
+        for event in sorted(own, key=lambda e: (e.ts, -e.dur)):
+            start, length, name = event.ts, event.dur, event.name
             while open_calls and start >= open_calls[-1].start + open_calls[-1].length:
                 open_calls.pop()
             above = open_calls[-1] if open_calls else None
-            arguments: Mapping[str, Any] = event.get("args") or {}
-            name = str(event.get("name", ""))
-            call = _Call(name, arguments, start, length, [], _gradient(name, arguments, above))
+            gradient = _gradient(name, event.args, above)
+            call = _Call(name, event.args, start, length, [], gradient)
             if above is None:
                 yield call
             else:
@@ -294,11 +267,10 @@ def _nested(events: Iterable[Mapping[str, Any]]) -> Iterator[_Call]:
             open_calls.append(call)
 
 
-def _gradient(name: str, arguments: Mapping[str, Any], above: _Call | None) -> Sequence[int]:
+def _gradient(name: str, told: Shapes, above: _Call | None) -> Sequence[int]:
     """Sizes of the gradient that a backward node works on, for what it calls."""
     if name.endswith("Backward0") and "::" not in name:
-        dims = arguments.get("Input Dims") or [()]
-        return dims[0]
+        return told.dims[0] if told.dims else ()
     return above.gradient if above else ()
 
 
@@ -326,21 +298,20 @@ def _of_cpu(roots: Iterable[_Call]) -> Iterator[_Time]:
             yield _Time(call.name, own * 1e-6, "no class of the twin")
 
 
-def _of_gpu(kernels: Iterable[Mapping[str, Any]], roots: Iterable[_Call]) -> Iterator[_Time]:
+def _of_gpu(kernels: Iterable[ShapedEvent], roots: Iterable[_Call]) -> Iterator[_Time]:
     """The kernels of each call together; those that no recorded call launched by their own name."""
     calls: dict[Any, _Call] = {}
     stack: list[tuple[_Call, _Call | None]] = [(root, None) for root in roots]
     while stack:
         call, above = stack.pop()
         owner = above or (call if mapped(call.name) else None)
-        calls[call.arguments.get("External id")] = owner or call
+        calls[call.told.call] = owner or call
         stack += [(inner, owner) for inner in call.inside]
     seconds: defaultdict[int, float] = defaultdict(float)
     owners: dict[int, _Call] = {}
     for kernel in kernels:
-        arguments: Mapping[str, Any] = kernel.get("args") or {}
-        name, own = str(kernel.get("name", "")), float(kernel["dur"]) * 1e-6
-        call = calls.get(arguments.get("External id"))
+        name, own = kernel.name, kernel.dur * 1e-6
+        call = calls.get(kernel.args.call)
         if call is None or name.startswith(COMMUNICATION):
             why = (
                 "communication"
@@ -359,7 +330,8 @@ def _meaning_of(call: _Call) -> MappedKernel | str:
     if call.name.startswith(COMMUNICATION):
         return "communication"
     try:
-        return meaning(call.name, inputs(call.arguments, call.gradient))
+        told = call.told
+        return meaning(call.name, Inputs(told.dims, told.types, told.values, call.gradient))
     except UnknownError as error:
         return str(error)
 

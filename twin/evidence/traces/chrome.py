@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -63,6 +63,24 @@ class Event(msgspec.Struct, gc=False):
     args: Arguments = msgspec.field(default_factory=Arguments)
 
 
+class Shapes(msgspec.Struct, gc=False):
+    """What a profiler says about a call, and about the kernels that it launched."""
+
+    call: int | None = msgspec.field(default=None, name="External id")
+    dims: list[Any] = msgspec.field(default_factory=list[Any], name="Input Dims")
+    types: list[str] = msgspec.field(default_factory=list[str], name="Input type")
+    values: list[Any] = msgspec.field(default_factory=list[Any], name="Concrete Inputs")
+
+
+class ShapedEvent(Event, gc=False):
+    """One event, with the shapes of its inputs in the place of all else."""
+
+    args: Shapes = msgspec.field(default_factory=Shapes)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+E = TypeVar("E", bound=Event)
+
+
 @dataclass
 class Chrome:
     """A trace's file. `head` and `torn` are known once its events have been read."""
@@ -75,10 +93,12 @@ class Chrome:
     torn: bool = False
     """Whether the file ends before its list of events does."""
 
-    def events(self) -> Iterator[Event]:
-        """Complete events, as they come. Raises `UsageError` where the file is no trace."""
+    def events(self, form: type[E]) -> Iterator[E]:
+        """Complete events in this form, as they come. Raises `UsageError` where the file is no
+        trace."""
+        decoder = msgspec.json.Decoder(list[form])
         for block in self._blocks():
-            for event in self._decoded(block):
+            for event in self._decoded(block, decoder, form):
                 if event.ph == "X" and event.dur >= 0:
                     yield event
 
@@ -117,10 +137,12 @@ class Chrome:
         except OSError as error:
             raise self._wrong(f"{error.strerror or error}") from None
 
-    def _decoded(self, block: bytes) -> Iterator[Event]:
+    def _decoded(
+        self, block: bytes, decoder: msgspec.json.Decoder[list[E]], form: type[E]
+    ) -> Iterator[E]:
         text = b"[" + block.strip(b" \t\r\n,") + b"]"
         try:
-            yield from _EVENTS.decode(text)
+            yield from decoder.decode(text)
         except msgspec.DecodeError:
             try:
                 one_by_one = _ANY.decode(text)
@@ -128,7 +150,7 @@ class Chrome:
                 raise self._wrong(f"its events are not JSON: {error}") from None
             for one in one_by_one:
                 try:
-                    yield msgspec.convert(one, Event, strict=False)
+                    yield msgspec.convert(one, form, strict=False)
                 except msgspec.ValidationError:
                     self.skipped += 1
 
@@ -141,7 +163,6 @@ class Chrome:
         return UsageError([Problem("TW350", "", message, _FIX)])
 
 
-_EVENTS: Final = msgspec.json.Decoder(list[Event])
 _ANY: Final = msgspec.json.Decoder(list[Any])
 
 

@@ -290,7 +290,7 @@ def _launches(launches: Ints, number: Ints) -> tuple[Ints, Ints, Ints]:
 def read_rank(path: Path) -> tuple[RankTrace, ...]:
     """What each GPU of a trace did. Raises `UsageError` where there is none in it."""
     file, reader = Chrome(path), _Reader()
-    for event in file.events():
+    for event in file.events(Event):
         reader.take(event)
     found = reader.ranks(file)
     if not found:
