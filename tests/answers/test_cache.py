@@ -127,13 +127,13 @@ def test_an_edit_of_the_scenario_is_another_answer(small: Scenario, tmp_path: Pa
 
 
 def test_every_fidelity_has_an_answer_of_its_own(small: Scenario, runs: Path) -> None:
-    program = lower(plan(small))
-    for fidelity in ("events", "fast"):
-        assert_same(ask(small, fidelity=fidelity).trace, simulate(program, fidelity=fidelity))
+    for fidelity, ranks in (("events", "folded"), ("group", "group")):
+        program = lower(plan(small), ranks)
+        assert_same(ask(small, fidelity=fidelity).trace, simulate(program))
         again = ask(small, fidelity=fidelity)
         assert (again.cached, again.report.provenance.fidelity) == (True, fidelity)
     name = scenario_hash(small)
-    assert {path.name for path in runs.iterdir()} == {name, f"{name}-fast"}
+    assert {path.name for path in runs.iterdir()} == {name, f"{name}-group"}
 
 
 @pytest.mark.parametrize("part", ["source", "twin_version"])

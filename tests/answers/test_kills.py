@@ -112,7 +112,7 @@ def test_points_survive_kills(small: Path) -> None:
     kept = killed(store, items)
     assert kept == [f"{number:064x}" for number in range(len(kept))]
     for name in kept:
-        assert points.recall(folder, name, "fast") == replace(outcome, hash=name)
+        assert points.recall(folder, name, "events") == replace(outcome, hash=name)
 
 
 def test_seals_and_their_checks_survive_kills(small: Path) -> None:

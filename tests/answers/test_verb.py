@@ -166,10 +166,10 @@ def test_the_beginning_of_two_names_names_neither(
 ) -> None:
     twin_command("run", "small.yaml")
     entry = runs / scenario_hash(small)
-    twin_command("run", "small.yaml", "--fidelity", "fast")
+    twin_command("run", "small.yaml", "--fidelity", "group")
     done = twin_command("runs", "show", entry.name[:8])
     assert (done.code, "TW061" in done.err) == (2, True)
-    assert f"{entry.name}, {entry.name}-fast" in done.err
+    assert f"{entry.name}, {entry.name}-group" in done.err
     assert twin_command("runs", "show", entry.name).code == 0
 
 

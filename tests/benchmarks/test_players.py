@@ -85,10 +85,9 @@ def test_plans_are_lowered_and_simulated_by_the_dozen() -> None:
     """Per second of a core: of one plan, as a search meets it whose schedule it has seen."""
     assert build() is not None
     plan = twin.plan(twin.load(K2))
-    events, _ = seconds(lambda: simulate(lower(plan)))
-    fast, _ = seconds(lambda: simulate(lower(plan), fidelity="fast"))
-    print(f"{1 / events:.1f} plans per second by events, {1 / fast:.1f} by the fast path")
-    assert 1 / events >= PLANS
+    spent, _ = seconds(lambda: simulate(lower(plan)))
+    print(f"{1 / spent:.1f} plans per second")
+    assert 1 / spent >= PLANS
 
 
 @pytest.mark.parametrize(("ranks", "most"), [("group", 6.0), ("all", 60.0)])

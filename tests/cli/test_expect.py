@@ -241,11 +241,18 @@ def test_a_limit_on_a_figure_of_another_kind_is_refused_before_anything_is_playe
 
 
 def test_fidelity_reaches_the_answer_and_its_command(twin_command: Command, small: str) -> None:
-    fast = json.loads(twin_command("run", small, "--fidelity", "fast", "--json").out)["provenance"]
-    assert (fast["fidelity"], fast["reproduce"]) == (
-        "fast",
-        "twin run small.yaml --fidelity fast",
+    group = json.loads(twin_command("run", small, "--fidelity", "group", "--json").out)[
+        "provenance"
+    ]
+    assert (group["fidelity"], group["reproduce"]) == (
+        "group",
+        "twin run small.yaml --fidelity group",
     )
     played = json.loads(twin_command("run", small, "--json").out)["provenance"]
     assert played["fidelity"] == "events"
     assert twin_command("run", small, "--fidelity", "exact").code == 2
+
+
+def test_an_older_word_for_a_fidelity_means_events(twin_command: Command, small: str) -> None:
+    found = json.loads(twin_command("run", small, "--fidelity", "fast", "--json").out)["provenance"]
+    assert (found["fidelity"], found["reproduce"]) == ("events", "twin run small.yaml")

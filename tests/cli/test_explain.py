@@ -11,7 +11,7 @@ from twin.cli.main import main
 from twin.reports import KPIS
 from twin.reports.explain import Explanation
 
-SMALL = ["--set", "cluster.nodes=1", "--set", "train.global_batch=8seq", "--fidelity", "fast"]
+SMALL = ["--set", "cluster.nodes=1", "--set", "train.global_batch=8seq"]
 SMALL += ["--set", "model=gpt-22b", "--set", "parallel.pipeline=1", "--set", "parallel.virtual=1"]
 SMALL += ["--set", "parallel.schedule=1f1b"]
 
@@ -70,7 +70,7 @@ TOPICS = {
     "links": ("busiest class of link", "host copies", {"links"}),
     "hidden-expert": ("heads", "64", {"trials", "limit", "largest_hidden", "fidelity"}),
     "software": ("Under in-house (as written)", "h800-megatron", {"stacks", "fidelity"}),
-    "tornado": ("matters most", "fast path", {"influences", "fidelity"}),
+    "tornado": ("matters most", "change", {"influences", "fidelity"}),
 }
 """Each topic with a word of its sentence, one of its table, and keys of its document."""
 
@@ -80,8 +80,7 @@ def test_a_topic_is_a_sentence_a_table_and_a_document(
     topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said, shown, keys = TOPICS[topic]
-    played = [] if topic == "links" else ["--fidelity", "fast"]
-    words = ["explain", "kimi-k2-256xh800", topic, *played, *K2]
+    words = ["explain", "kimi-k2-256xh800", topic, *K2]
     words += ["--field", "calibration.bandwidth"] if topic == "tornado" else []
     assert main(words) == 0
     text = capsys.readouterr().out
@@ -99,11 +98,6 @@ def test_what_has_no_step_has_no_topic_of_one(
 ) -> None:
     assert main(["explain", "kimi-k2-weight-update-16xh20", topic]) == 2
     assert "TW158" in capsys.readouterr().err
-
-
-def test_the_fast_path_knows_nothing_of_busy_links(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "kimi-k2-256xh800", "links", "--fidelity", "fast", *K2]) == 2
-    assert "does not know when links are in use" in capsys.readouterr().err
 
 
 def test_only_a_tornado_has_fields(capsys: pytest.CaptureFixture[str]) -> None:

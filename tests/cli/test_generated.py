@@ -18,10 +18,10 @@ FEW = (
 
 @pytest.mark.slow
 def test_a_run_says_what_its_data_takes_and_keeps_it_apart(twin_command: Command) -> None:
-    done = twin_command("run", DATA, "--fidelity", "fast", "--json")
+    done = twin_command("run", DATA, "--json")
     assert done.code == 0
     said = json.loads(done.out)
-    plain = json.loads(twin_command("run", "kimi-k2-256xh800", "--fidelity", "fast", "--json").out)
+    plain = json.loads(twin_command("run", "kimi-k2-256xh800", "--json").out)
     assert said["kpis"] == plain["kpis"]
     assert plain["generated"] is None
     found = said["generated"]
@@ -36,7 +36,7 @@ def test_a_run_says_what_its_data_takes_and_keeps_it_apart(twin_command: Command
 
 
 def test_tables_of_generated_data_name_what_binds(twin_command: Command) -> None:
-    out = twin_command("run", DATA, "--fidelity", "fast").out
+    out = twin_command("run", DATA).out
     assert "Before it trains, 121B tokens are generated" in out
     assert "knowledge: pieces" in out
     assert "data.engine.utilisation" in out

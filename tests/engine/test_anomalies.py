@@ -120,14 +120,6 @@ def test_a_faster_link_may_make_a_step_slower_by_less_than_a_tenth(
     assert faster < 1.1 * usual
 
 
-def test_the_fast_path_has_none_of_them() -> None:
-    """Where every transfer has its link to itself, faster is never slower."""
-    for example in (OVERTAKEN, CROWDED, NARROW):
-        usual = simulate(example.program(), fidelity="fast").step_ns
-        assert simulate(example.program(nvlink=2.0), fidelity="fast").step_ns <= usual
-        assert simulate(example.program(nic=1.03), fidelity="fast").step_ns <= usual
-
-
 def test_a_gradient_that_is_overtaken_arrives_later() -> None:
     """Worked out on paper: 200 bytes from 1,750 on. Alone they arrive at 1,950; from 1,900 on they
     share the NIC with the exchange, so the last 50 bytes take 100 ns."""

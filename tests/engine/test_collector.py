@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -23,8 +22,8 @@ PAUSE = 500_000 * 400e-9 * 1.3
 """Of that stack, in seconds; CPUs beside A100 take 1.3 times as long."""
 
 
-def step(made: Plan, fidelity: Literal["events", "fast"] = "fast") -> int:
-    return simulate(lower(made), fidelity=fidelity).step_ns
+def step(made: Plan) -> int:
+    return simulate(lower(made)).step_ns
 
 
 def small(*more: str) -> Plan:
@@ -85,12 +84,11 @@ def test_two_hosts_that_collect_every_fifth_step() -> None:
     assert waits(0.2, 2) == pytest.approx(9 / 25)
 
 
-@pytest.mark.parametrize("fidelity", ["fast", "events"])
-def test_collections_of_all_ranks_together_cost_their_share_of_the_pause(fidelity) -> None:
-    never = step(small("train.gc_interval=0"), fidelity)
-    assert step(small("train.gc_interval=50"), fidelity) - never == round(PAUSE / 50 * 1e9)
-    row = simulate(lower(small("train.gc_interval=50")), fidelity=fidelity).breakdown_ns[0]
-    bare = simulate(lower(small("train.gc_interval=0")), fidelity=fidelity).breakdown_ns[0]
+def test_collections_of_all_ranks_together_cost_their_share_of_the_pause() -> None:
+    never = step(small("train.gc_interval=0"))
+    assert step(small("train.gc_interval=50")) - never == round(PAUSE / 50 * 1e9)
+    row = simulate(lower(small("train.gc_interval=50"))).breakdown_ns[0]
+    bare = simulate(lower(small("train.gc_interval=0"))).breakdown_ns[0]
     assert row["host"] - bare["host"] == round(PAUSE / 50 * 1e9)
 
 

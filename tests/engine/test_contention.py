@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.engine.programs import by_hand, segment
 from twin.collectives.base import Traffic
 from twin.engine import simulate
@@ -64,14 +62,6 @@ def test_copy_engines_hold_no_sms() -> None:
 def test_communication_never_gets_more_than_half_of_the_sms() -> None:
     trace = simulate(program(beside(10_000.0, 1000, sms=9)))
     assert trace.breakdown_ns[0]["contention"] == 1000
-
-
-@pytest.mark.parametrize("sms", [0, 2, 5])
-def test_the_fast_path_says_the_same_of_a_pass_by_itself(sms: int) -> None:
-    made = program(beside(1000.0, 2000, sms=sms), 0.05 if sms else 0.0)
-    events, fast = simulate(made), simulate(made, fidelity="fast")
-    assert fast.step_ns == events.step_ns
-    assert fast.breakdown_ns == events.breakdown_ns
 
 
 def test_more_sms_held_never_make_a_kernel_faster() -> None:

@@ -158,21 +158,19 @@ def test_ranks_that_exchange_wait_for_the_slowest_host(ranks, expected) -> None:
     assert HostCosts(calibration, spread, ranks=ranks).slowness == 1 + 0.1 * largest(ranks)
 
 
-@pytest.mark.parametrize("fidelity", ["events", "fast"])
-def test_the_host_runs_ahead_under_a_long_backward(fidelity) -> None:
+def test_the_host_runs_ahead_under_a_long_backward() -> None:
     """Forwards of 6 that take 10 to issue, backwards of 14 that take 4: alone 10 and 14, in turn 20
     each, since the host issues the next forward under the backward."""
     forward = hosted(tuple(replace(one, name="forward") for one in kernels((3, 5), (3, 5))))
     backward = hosted(tuple(replace(one, name="backward") for one in kernels((7, 2), (7, 2))))
     program = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: forward, lambda _: backward)
-    trace = simulate(program, fidelity=fidelity)
+    trace = simulate(program)
     assert trace.step_ns < 8 * 24 * US
     assert trace.step_ns == pytest.approx(8 * 20 * US, rel=0.05)
     assert trace.breakdown_ns[0]["host"] == pytest.approx(trace.step_ns - 8 * 20 * US, abs=5 * US)
 
 
-@pytest.mark.parametrize("fidelity", ["events", "fast"])
-def test_a_host_that_waits_for_messages_issues_nothing_in_a_bubble(fidelity) -> None:
+def test_a_host_that_waits_for_messages_issues_nothing_in_a_bubble() -> None:
     """Two stages, four micro-batches, forwards that take 10 to issue and backwards that take 20: a
     slot of the pipeline is 30, and there are five. A host that does not wait issues the backward in
     the bubble of 30 behind the first forward of stage 0: its five slots are shorter."""
@@ -185,17 +183,16 @@ def test_a_host_that_waits_for_messages_issues_nothing_in_a_bubble(fidelity) -> 
             *(OneForwardOneBackward(), (2, 1, 4), lambda _: forward, lambda _: backward),
             message=message,
         )
-        steps.append(simulate(program, fidelity=fidelity).step_ns)
+        steps.append(simulate(program).step_ns)
     assert steps[1] == pytest.approx(5 * 30 * US, rel=0.001)
     assert steps[0] < steps[1] - 5 * US
 
 
-@pytest.mark.parametrize("fidelity", ["events", "fast"])
-def test_a_pass_of_thousands_of_segments_that_all_wait_for_the_host_is_played(fidelity) -> None:
+def test_a_pass_of_thousands_of_segments_that_all_wait_for_the_host_is_played() -> None:
     """Each segment of 1 takes 3 to issue: host and device end together, 3 for each."""
     passes = hosted(kernels(*[(1, 3)] * 2000))
     program = by_hand(OneForwardOneBackward(), (1, 1, 4), lambda _: passes, lambda _: passes)
-    trace = simulate(program, fidelity=fidelity)
+    trace = simulate(program)
     assert trace.step_ns == pytest.approx(8 * 2000 * 3 * US, rel=0.001)
     row = trace.breakdown_ns[0]
     assert row["host"] == pytest.approx(trace.step_ns - row["compute"], rel=0.01)
@@ -227,14 +224,13 @@ def test_one_thread_takes_as_long_as_host_and_device_together(times) -> None:
     assert in_thread(free, 0.0) is free
 
 
-@pytest.mark.parametrize("fidelity", ["events", "fast"])
-def test_what_a_thread_issues_is_host_in_the_breakdown(fidelity) -> None:
+def test_what_a_thread_issues_is_host_in_the_breakdown() -> None:
     """Eight micro-batches, 6 + 10 forward and 14 + 4 backward: 34 each, 14 of them the host's."""
     forward = in_thread(kernels((3, 5), (3, 5)), 0.0)
     turned = tuple(replace(one, name="backward") for one in kernels((7, 2), (7, 2)))
     backward = in_thread(turned, 0.0)
     program = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: forward, lambda _: backward)
-    trace = simulate(program, fidelity=fidelity)
+    trace = simulate(program)
     assert trace.step_ns == 8 * 34 * US
     assert trace.breakdown_ns[0]["host"] == 8 * 14 * US
     assert trace.breakdown_ns[0]["compute"] == 8 * 20 * US

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
 from twin import load, lower, plan, simulate
@@ -20,8 +18,8 @@ BATCH = "train.global_batch=128seq"
 """Few micro-batches: the law holds for each of them."""
 
 
-def traced(*sets: str, fidelity: Literal["fast", "events"] = "events") -> Trace:
-    return simulate(lower(plan(load(RUN, [BATCH, *sets]))), fidelity=fidelity)
+def traced(*sets: str) -> Trace:
+    return simulate(lower(plan(load(RUN, [BATCH, *sets]))))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +40,6 @@ def test_rows_still_add_up_to_the_step(random: Trace) -> None:
     for row in random.breakdown_ns:
         assert sum(row.values()) == random.step_ns
         assert 0 < row["imbalance"] < row["compute"]
-
-
-def test_both_engines_say_the_same(random: Trace) -> None:
-    fast = traced("train.routing.kind=random", fidelity="fast")
-    assert [row["imbalance"] for row in fast.breakdown_ns] == [
-        row["imbalance"] for row in random.breakdown_ns
-    ]
 
 
 def test_what_the_mean_rank_does_hardly_depends_on_how_full_the_fullest_is(

@@ -61,13 +61,6 @@ def test_each_first_forward_waits_for_its_own_weights() -> None:
             assert starts[chunk] >= end
 
 
-def test_the_fast_path_opens_alike() -> None:
-    program = lower(plan(dense(2, 4, 3, 2, "parallel.zero=1", GATHER)))
-    events, fast = simulate(program), simulate(program, fidelity="fast")
-    assert abs(fast.step_ns - events.step_ns) < 0.01 * events.step_ns
-    assert fast.link_bytes == pytest.approx(events.link_bytes)
-
-
 def made(scenario: Scenario):  # type: ignore[no-untyped-def]
     return simulate(lower(plan(scenario)))
 

@@ -12,7 +12,6 @@ from tests.engine.programs import by_hand, segment
 from tests.engine.scenarios import dense
 from twin.engine import lower, simulate
 from twin.engine.program import DATA, Program, StageMessage, Step
-from twin.engine.trace import Trace
 from twin.planning import plan
 from twin.schedules.base import Schedule
 from twin.schedules.zb_h1 import ZeroBubbleH1
@@ -47,27 +46,18 @@ def equal(schedule: Schedule, delay: int = 0, closing: int = 0) -> Program:
     )
 
 
-def played(program: Program, **how: Any) -> Trace:
-    """By both fidelities, which must agree."""
-    trace, fast = simulate(program, **how), simulate(program, fidelity="fast", **how)
-    assert fast.step_ns == trace.step_ns
-    assert fast.breakdown_ns == trace.breakdown_ns
-    assert fast.ramp_ns == trace.ramp_ns
-    return trace
-
-
 def test_a_step_of_equal_passes_has_no_bubble_and_one_that_ends_together_has() -> None:
-    trace = played(equal(ZeroBubbleH2(), closing=50))
+    trace = simulate(equal(ZeroBubbleH2(), closing=50))
     assert trace.step_ns == 24 * 300 + 50
     assert {row["bubble"] for row in trace.breakdown_ns} == {0}
-    together = played(equal(TOGETHER, closing=50))
+    together = simulate(equal(TOGETHER, closing=50))
     assert together.step_ns == 24 * 300 + 7 * 100 + 50
     assert {row["bubble"] for row in together.breakdown_ns} == {7 * 100}
-    assert played(equal(ZeroBubbleH1(), closing=50)).step_ns == together.step_ns
+    assert simulate(equal(ZeroBubbleH1(), closing=50)).step_ns == together.step_ns
 
 
 def test_stages_begin_one_forward_and_one_message_apart() -> None:
-    trace = played(equal(ZeroBubbleH2(), delay=9))
+    trace = simulate(equal(ZeroBubbleH2(), delay=9))
     starts = [trace.spans.start[trace.spans.role == role].min() for role in range(SHAPE[0])]
     assert starts == [109 * role for role in range(SHAPE[0])]
     assert all(sum(row.values()) == trace.step_ns for row in trace.breakdown_ns)
@@ -84,9 +74,9 @@ def test_the_last_steps_end_is_no_part_of_the_critical_path() -> None:
     assert set(trace.spans.role[rows]) == {5}
 
 
-def test_a_long_staggered_step_is_extrapolated_as_it_is_played() -> None:
+def test_a_long_staggered_step_is_extrapolated_as_it_is_simulate() -> None:
     program = replace(equal(ZeroBubbleH2(weights_late=3), delay=9, closing=50), microbatches=200)
-    short, whole = (played(program, extrapolate=yes) for yes in (True, False))
+    short, whole = (simulate(program, extrapolate=yes) for yes in (True, False))
     assert short.repeats > 1
     assert short.step_ns == whole.step_ns
     assert short.breakdown_ns == whole.breakdown_ns

@@ -219,20 +219,6 @@ def test_layers_have_at_most_twice_the_steps(name: str) -> None:
     assert steps[0] < steps[1] <= 2 * steps[0]
 
 
-@pytest.mark.parametrize("name", ["1f1b", "interleaved", "halves", "mla-up recomputed"])
-def test_the_fast_path_says_the_same_where_no_link_is_shared(name: str) -> None:
-    """With communication that takes SMs, and a host that is always ahead: the fast path takes
-    contention as where a pass begins with its host."""
-    told = "calibration.collective_sms=8", "calibration.contention=0.05", "calibration.dispatch=0s"
-    program = lower(made(name, PIECES, *told))
-    events, fast = simulate(program), simulate(program, fidelity="fast")
-    assert fast.step_ns == events.step_ns
-    for mine, theirs in zip(fast.breakdown_ns, events.breakdown_ns, strict=True):
-        assert mine["contention"] == theirs["contention"] > 0
-        assert mine["exposed_tensor"] == theirs["exposed_tensor"]
-    assert fast.link_bytes == pytest.approx(events.link_bytes)
-
-
 def test_a_pass_is_never_longer_than_its_steps_one_after_another() -> None:
     for name in LAYOUTS:
         program = lower(made(name, PIECES))

@@ -185,8 +185,8 @@ small."""
 QUICK = (("check",), ("resolve",))
 VERBS = (
     *QUICK * 4,
-    ("run", "--fidelity", "fast", "--no-cache"),
-    ("run", "--fidelity", "fast", "--no-cache", "--json"),
+    ("run", "--no-cache"),
+    ("run", "--no-cache", "--json"),
     ("explain", "mfu"),
     ("explain", "links"),
     ("compare", "--no-cache"),

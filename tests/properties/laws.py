@@ -10,7 +10,6 @@ from io import StringIO
 from time import process_time
 from typing import Any, Final
 
-import pytest
 from hypothesis import reject
 
 from tests.properties.attack import BATCH, LAYERS, Command, Written, loaded
@@ -27,8 +26,6 @@ from twin.reports import Report, report
 ANOMALY: Final = 1.09
 """Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
 (`tests/engine/test_anomalies.py`)."""
-FAST: Final = 0.05
-"""How far the fast path may be from events."""
 UNEVEN: Final = 1.05
 """How much longer than an even split's a step may be."""
 TIES: Final = 1.1
@@ -106,12 +103,6 @@ def is_the_same_again(case: Case) -> None:
         del document["provenance"]["created"]
     assert first == second
     assert scenario_hash(loaded(resolve(case.scenario))) == scenario_hash(case.scenario)
-
-
-def is_fast_within_bounds(case: Case) -> None:
-    """The fast path is near to events."""
-    walked = simulate(case.program, fidelity="fast").step_ns
-    assert walked == pytest.approx(case.trace.step_ns, rel=FAST)
 
 
 def is_alike_on_all_ranks(case: Case) -> None:
@@ -194,7 +185,6 @@ def is_split_at_least_as_well_as_evenly(case: Case) -> None:
 ANSWERS: Final[tuple[Callable[[Case], None], ...]] = (
     adds_up,
     is_in_its_interval,
-    is_fast_within_bounds,
     is_split_at_least_as_well_as_evenly,
 )
 """Laws of one answer."""
@@ -206,7 +196,6 @@ CHANGES: Final[tuple[Callable[[Case], None], ...]] = (
     is_no_slower_on_a_faster_gpu_that_splits_anew,
     grows_with_the_batch,
     pays_for_memory_with_time,
-    is_fast_within_bounds,
 )
 """Laws of two answers, of bare kernels."""
 

@@ -218,7 +218,7 @@ def test_a_report_says_all_of_it_and_its_parts_sum() -> None:
     sets = ("cost.gpu_hour=null", f"cost.purchase={purchase}", "cost.site=us-average")
     scenario = moe(2, 4, 2, 2, *sets)
     planned = plan(scenario)
-    trace = simulate(lower(planned), fidelity="fast")
+    trace = simulate(lower(planned))
     found = report(planned, trace)
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     kpis = document["kpis"]

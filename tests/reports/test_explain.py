@@ -55,7 +55,7 @@ NAMES = ("k2", "dualpipe", "alone", "tensor", "sequence", "zero3", "context", "s
 def answered(name: str) -> tuple[Plan, Report, dict[str, Explanation]]:
     planned = plan(scenarios()[name])
     program = lower(planned)
-    trace = simulate(program, fidelity="fast")
+    trace = simulate(program)
     found = report(planned, trace)
     trees = {kpi.key: explain(planned, program, trace, found, kpi.key) for kpi in KPIS}
     return planned, found, trees
@@ -152,7 +152,7 @@ def test_waits_for_garbage_collections_name_their_lever(interval: str, said: str
     sets = ("software=megatron-core", "calibration=a100-megatron")
     made = plan(dense(2, 2, 1, 2, *sets, f"train.gc_interval={interval}"))
     program = lower(made)
-    trace = simulate(program, fidelity="fast")
+    trace = simulate(program)
     tree = explain(made, program, trace, report(made, trace), "step_seconds")
     sources = " ".join(node.source for node in nodes(tree))
     assert said in sources
@@ -168,7 +168,7 @@ def test_a_cost_without_a_price_is_unknown() -> None:
 def test_an_unknown_figure_gets_the_nearest() -> None:
     planned, found, _ = answered("alone")
     program = lower(planned)
-    trace = simulate(program, fidelity="fast")
+    trace = simulate(program)
     with pytest.raises(UsageError) as caught:
         explain(planned, program, trace, found, "step_second")
     (problem,) = caught.value.problems

@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 def answer(file: Path, *sets: str, run: RunInfo = UNTIMED) -> Report:
     planned = plan(load(file, sets))
-    return report(planned, simulate(lower(planned), fidelity="fast"), run)
+    return report(planned, simulate(lower(planned)), run)
 
 
 def test_the_interval_reaches_to_the_expected_step_of_the_tuned_stack(file: Path) -> None:
@@ -69,9 +69,7 @@ def test_physics_alone_reaches_to_the_simulated_step(file: Path) -> None:
 def test_the_warning_and_the_table_say_what_is_assumed(file: Path) -> None:
     found = answer(file)
     tuned = StepAnswers().of(load(file, ["software=megatron-core-tuned"])).step_ns
-    moved = (
-        f"{duration(tuned / 1e9)} ({100 * (tuned / found.step_ns - 1):+.1f} %, by the fast path)"
-    )
+    moved = f"{duration(tuned / 1e9)} ({100 * (tuned / found.step_ns - 1):+.1f} %)"
     (said,) = (one.message for one in found.warnings if one.code == "software-assumed")
     assert "megatron-core is assumed" in said
     assert f"Under megatron-core-tuned the step takes {moved}" in said

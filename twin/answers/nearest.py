@@ -214,7 +214,7 @@ class MemoryLever:
     """Of the peak without the change."""
     fits: bool
     step_seconds: float | None = None
-    """How much longer a step takes, by the fast path; None where that was not asked for."""
+    """How much longer a step takes; None where that was not asked for."""
 
     @property
     def label(self) -> str:
@@ -228,8 +228,8 @@ class MemoryLever:
 
 
 def levers(scenario: Scenario, *, timed: bool = False) -> tuple[MemoryLever, ...]:
-    """The changes that free memory on the fullest GPU, the largest first; `timed` plays each of
-    them, and the scenario, on the fast path.
+    """The changes that free memory on the fullest GPU, the largest first; `timed` simulates
+    each of them, and the scenario.
 
     Raises:
         ScenarioError: the layout of the scenario itself is impossible.
@@ -371,7 +371,7 @@ class StepAnswers:
         for known, step_ns, breakdown_ns in self._played:
             if known == program:
                 return StepAnswer(planned, step_ns, breakdown_ns)
-        trace = simulate(program, fidelity="fast" if self.fidelity == "fast" else "events")
+        trace = simulate(program)
         self.runs += 1
         self._played.append((program, trace.step_ns, mean(trace.breakdown_ns, trace.ranks)))
         return StepAnswer(planned, *self._played[-1][1:])

@@ -173,10 +173,6 @@ def _passes(request: TopicRequest) -> int:
 
 def _links(request: TopicRequest) -> int:
     """Every class of link with its use, and where the bottleneck is."""
-
-    if request.fidelity == "fast":
-        message = "the fast path does not know when links are in use: leave --fidelity out"
-        raise typer.BadParameter(message, param_hint="--fidelity")
     run = request.run()
     use = network_use.network_use(run.plan, run.program, run.trace)
     data = {"links": [link.to_json() for link in use.links]}
@@ -222,7 +218,7 @@ def _software(request: TopicRequest) -> int:
     with progress_bar(request.output, "software stacks") as progress:
         found = software.under_other_software(load, progress, fidelity=fidelity)
     data = {"fidelity": fidelity, "stacks": [one.to_json() for one in found]}
-    table = software.software_table(found, fidelity)
+    table = software.software_table(found)
     request.answer("software", scenario, data, [software.sentence(found)], [table])
     return 0
 

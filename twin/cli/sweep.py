@@ -44,7 +44,7 @@ def sweep(  # noqa: PLR0913  one parameter per option of the command line
     scenario: str,
     grid: list[str],
     sets: list[str],
-    fidelity: Literal["fast", "events"] | None,
+    fidelity: Literal["events"] | None,
     jobs: int | None,
     cluster: str | None,
     output_file: Path | None,
@@ -85,7 +85,7 @@ def _asked(
     path: str,
     sets: list[str],
     grid: list[str],
-    fidelity: Literal["fast", "events"] | None,
+    fidelity: Literal["events"] | None,
     limit: int,
 ) -> SweepRequest:
     """What is swept; everything that is wrong with it is reported here."""
@@ -103,8 +103,7 @@ def _asked(
             message = f"does not apply to {kind.title}"
             raise typer.BadParameter(message, param_hint="--fidelity")
         return SweepRequest(loaded, source, whole, "whole")
-    of_file = "fast" if loaded.sweep is None else loaded.sweep.fidelity
-    return SweepRequest(loaded, source, whole, fidelity or of_file)
+    return SweepRequest(loaded, source, whole)
 
 
 def _shown(show: str | None, asked: SweepRequest) -> tuple[str, ...]:
@@ -233,8 +232,6 @@ def _caption(found: Sweep, shown: int) -> str:
     said = "* Pareto-optimal in time and cost"
     if len(set(found.frontier_by)) == 1:
         said = "* no other point writes more per second and GPU"
-    if found.fidelity == "fast":
-        said += "; times are fast estimates, which leave out that transfers share links"
     more = len(found.rows) - shown
     return said + (f"; {more:,} more points: --output writes all" if more else "")
 

@@ -129,7 +129,10 @@ def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
 
 
 def _plain(value: Any, told: Mapping[str, Any]) -> Any:
-    """A value without typer's wrapping: a list where there is none, and the text of a choice."""
+    """A value without typer's wrapping: a list where there is none, and of a choice its text, or
+    that of the choice which means the same."""
     if value is None and told.get("type") in ("texts", "paths"):
         return []
-    return value.value if isinstance(value, StrEnum) else value
+    return (
+        told.get("same", {}).get(value.value, value.value) if isinstance(value, StrEnum) else value
+    )

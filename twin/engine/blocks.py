@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from twin.engine.graph import Ragged, row_starts
 from twin.engine.overlap import paired
-from twin.engine.pass_dependencies import Passes
 from twin.engine.program import (
     COMPUTE,
     DATA,
@@ -29,7 +28,7 @@ from twin.engine.program import (
     Template,
     send_stream,
 )
-from twin.engine.templates import Table, Turn
+from twin.engine.templates import Passes, Table, Turn
 from twin.planning.columns import Columns
 from twin.schedules.base import Pass
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from twin.engine.breakdown import beginnings, critical_path, steady_spans, stretches
 from twin.engine.events import play
 from twin.engine.graph import NONE, Graph, Indices
-from twin.engine.longest_path import copies_meet, longest_path, reductions_meet
 from twin.engine.played import Played, Progress, Times
 from twin.engine.program import STREAMS, Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
@@ -25,19 +23,11 @@ def simulate(
     program: Program,
     progress: Progress | None = None,
     *,
-    fidelity: Literal["events", "fast"] = "events",
     extrapolate: bool = True,
 ) -> Trace:
     """Play one step. Long steps are played until their steady state is proven and then
-    extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full.
-    `fast` takes the longest path instead, where every transfer has its links to itself. Where
-    reductions meet the next turns, copies wait for one another in host memory, or GPUs differ,
-    which that leaves out, it is the event engine."""
+    extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
     with _keeping_all():
-        if fidelity == "fast" and not (program.uneven or reductions_meet(program)):
-            walked = longest_path(program, extrapolate=extrapolate)
-            if not copies_meet(walked):
-                return walked
         return _by_events(program, progress, extrapolate)
 
 

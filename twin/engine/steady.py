@@ -12,7 +12,7 @@ within a microsecond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import TypeAlias
@@ -32,9 +32,9 @@ ROUNDING_NS = 2
 """By how much a repetition may be off when flows shared links: float rounding of their rates."""
 LARGEST_ERROR_NS = 1000
 """Largest error that such rounding may add up to over a whole step."""
-SETTLING = 3
-"""Where messages and exchanges share links, times settle late: how many times as much to play at
-once. Where ranks are told apart playing is dear, so that less is tried first."""
+SETTLING = 1.5
+"""Times settle late where cycles are long or transfers share links: how many times as much to play
+at once. Where ranks are told apart playing is dear, so that less is tried first."""
 WORTH_PLAYING = 0.6
 """Share of the step beyond which playing a part to prove the rest saves too little."""
 
@@ -56,8 +56,7 @@ def enough_microbatches(program: Program) -> int | None:
     if period is None:
         return None
     enough = _warmup(program) + period * (_reach(program, period) + _margin(program, period) + 2)
-    folded = len(program.roles) == program.stages
-    if folded and _links_shared(program):
+    if len(program.roles) == program.stages:
         enough *= SETTLING
     return worth_playing(program, period * ceil(enough / period))
 
@@ -76,7 +75,7 @@ def prove(
 ) -> Period | None:
     """The period of a played step, or None when it does not (yet) repeat. The times may need
     several periods of the action pattern to come round: the cyclicity of the critical circuit, at
-    most as many as there are stages where no link is shared."""
+    most as many as there are stages where no link is shared. Transfers that meet may take more."""
     pattern = _period(program, program.microbatches)
     if pattern is None or pattern != _period(program, played_microbatches):
         return None
@@ -84,39 +83,60 @@ def prove(
     reach, margin = _reach(program, pattern) * pattern, _margin(program, pattern) * pattern
     repeats = (program.microbatches - played_microbatches) // pattern
     tolerance = ROUNDING_NS if played.shared and ROUNDING_NS * repeats <= LARGEST_ERROR_NS else 0
-    for cycle in range(1, program.stages + 1):
-        proof = _Proof(marks, played, orders, played_microbatches, cycle * pattern, reach, margin)
-        length = proof.length(program, tolerance)
+    proof = _Proof(marks, played, orders, played_microbatches, reach, margin)
+    for period in proof.candidates(program, pattern, tolerance):
+        length = proof.length(program, period, tolerance)
         if length is not None:
-            windows = tuple(proof.window(i, role.stage) for i, role in enumerate(program.roles))
-            return Period(cycle * pattern, length, windows)
+            windows = tuple(
+                proof.window(i, role.stage, period) for i, role in enumerate(program.roles)
+            )
+            return Period(period, length, windows)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """Compare the last steady operations of every role with those one candidate period before."""
+    """Compare the last steady operations of every role with those some micro-batches before."""
 
     marks: Marks
     played: Played
     orders: Orders
     microbatches: int
     """Played."""
-    period: int
     reach: int
     """Micro-batches over which all must match."""
     margin: int
     """Micro-batches before each role's last forward that are not looked at: other roles already
     drain."""
 
-    def length(self, program: Program, tolerance: int) -> int | None:
+    def candidates(self, program: Program, pattern: int, tolerance: int) -> Iterator[int]:
+        """Multiples of the pattern's period after which the forwards of all roles start again,
+        equally much later."""
+        starts = np.stack(
+            [
+                self.played.start[marks[self._forwards(role.stage)]]
+                for marks, role in zip(self.marks, program.roles, strict=True)
+            ]
+        )
+        each = starts.shape[1] // self.microbatches
+        end = starts.shape[1] - 1 - self.margin * each
+        begin = end - self.reach * each
+        for period in range(pattern, begin // each + 1, pattern):
+            back = period * each
+            last = starts[:, end] - starts[:, end - back]
+            if np.ptp(last) <= 2 * tolerance:
+                apart = starts[:, begin:end] - starts[:, begin - back : end - back]
+                if np.abs(apart - last[0]).max() <= 2 * tolerance:
+                    yield period
+
+    def length(self, program: Program, period: int, tolerance: int) -> int | None:
         """The common length (ns) of the candidate period; None when some operation does not
         repeat."""
         length: int | None = None
         for index, role in enumerate(program.roles):
-            begin, end, width = self._span(role.stage)
+            begin, end, width = self._span(role.stage, period)
             order, marks = self.orders[role.stage], self.marks[index]
-            if begin < width or not _same_pattern(order, range(begin, end), width, self.period):
+            if begin < width or not _same_pattern(order, range(begin, end), width, period):
                 return None
             if length is None:
                 start = self.played.start
@@ -130,18 +150,21 @@ class _Proof:
                 return None
         return length
 
-    def window(self, index: int, stage: int) -> int:
+    def window(self, index: int, stage: int, period: int) -> int:
         """Start (ns) of a role's last steady period."""
-        _, end, width = self._span(stage)
+        _, end, width = self._span(stage, period)
         return int(self.played.start[self.marks[index][end - width]])
 
-    def _span(self, stage: int) -> tuple[int, int, int]:
+    def _forwards(self, stage: int) -> list[int]:
+        return [i for i, action in enumerate(self.orders[stage]) if action.kind == "F"]
+
+    def _span(self, stage: int, period: int) -> tuple[int, int, int]:
         """First and last action to compare (up to the last forward, less the margin), and the
         actions in a period."""
-        forwards = [i for i, action in enumerate(self.orders[stage]) if action.kind == "F"]
+        forwards = self._forwards(stage)
         per_microbatch = len(forwards) // self.microbatches
         end = len(forwards) - 1 - self.margin * per_microbatch
-        begin, before = (end - n * per_microbatch for n in (self.reach, self.period))
+        begin, before = (end - n * per_microbatch for n in (self.reach, period))
         if min(begin, before) < 0:
             return 0, 0, 1  # too short to compare anything
         return forwards[begin], forwards[end], forwards[end] - forwards[before]
@@ -166,15 +189,6 @@ def _reach(program: Program, period: int) -> int:
 def _margin(program: Program, period: int) -> int:
     """Periods by which roles end their steady states apart: at most the warm-up."""
     return ceil(_warmup(program) / period)
-
-
-def _links_shared(program: Program) -> bool:
-    """Whether messages between stages meet exchanges inside passes on links of one class."""
-    if program.message.bytes == 0:
-        return False
-    name = f"{program.message.link}_bytes"
-    steps = (step for template in program.passes.values() for step in template)
-    return any(step.traffic is not None and getattr(step.traffic, name) > 0 for step in steps)
 
 
 def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: int) -> bool:

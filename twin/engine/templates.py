@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 from twin.collectives.traffic import Traffic
 from twin.engine.graph import Indices, Ragged, row_starts
 from twin.engine.program import HOST, Template, last_steps, roots
+from twin.schedules.base import Pass
 
 ALONE: Final = "self"
 """The group of a step that waits for nobody else."""
+Passes: TypeAlias = tuple[tuple[Pass, int, bool], ...]
+"""A pass, its chunk, and whether it is the chunk's first forward or last backward; or the two of a
+pair."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,14 @@ VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 Ranks = Literal["folded", "group", "all"]
 """Which ranks of a step are told apart: one per pipeline stage, those of one model-parallel group,
 or all."""
-Fidelity = Literal["events", "fast", "group", "all"]
-"""How a step is simulated: event by event with one rank per stage, or with every rank of one
-model-parallel group, or with all ranks, or as the longest path over the same Program."""
+Fidelity = Literal["events", "group", "all"]
+"""How a step is simulated, event by event: with one rank per stage, with every rank of one
+model-parallel group, or with all ranks."""
 
 
 def told_apart(fidelity: Fidelity) -> Ranks:
     """The ranks that a fidelity tells apart."""
-    return fidelity if fidelity in ("group", "all") else "folded"
+    return "folded" if fidelity == "events" else fidelity
 
 
 CHECK_VERSION: Final = 1

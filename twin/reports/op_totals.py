@@ -13,7 +13,6 @@ from twin.arch.ops import Op, Work
 from twin.arch.recompute import again
 from twin.collectives.traffic import Traffic
 from twin.engine.breakdown import EXPOSED
-from twin.engine.pass_dependencies import NOWHERE, turns
 from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
 from twin.hardware import matmul
@@ -159,21 +158,23 @@ def transfers(program: Program, trace: Trace, cause: str) -> Transfers:
 
 def _sent(program: Program, trace: Trace) -> Iterator[tuple[Step, float]]:
     """Every communication step of all stages, and how often it comes in the whole step."""
-    known = turns(
-        program.schedule,  # pyright: ignore[reportArgumentType]  (frozen, so it has a hash)
-        program.stages,
-        program.chunks_per_stage,
-        trace.played_microbatches,
+    orders = program.schedule.order(
+        program.stages, program.chunks_per_stage, trace.played_microbatches
     )
+    chunks = program.chunk_map
     scale = trace.microbatches / trace.played_microbatches
     passes: Counter[tuple[Pass, int]] = Counter()
     messages = gathers = 0
-    for place, _, lanes in (turn for stage in known.stages for turn in stage):
-        passes.update(one[:2] for one in known.passes[place])
-        messages += sum(lane[2] != NOWHERE for lane in lanes)
-        gathers += sum(lane[0] != NOWHERE for lane in lanes)
-    for one, count in passes.items():
-        yield from ((step, count * scale) for step in program.passes[one])
+    for order in orders:
+        passes.update((action.kind, action.chunk) for action in order)
+    for (kind, chunk), count in passes.items():
+        yield from ((step, count * scale) for step in program.passes[kind, chunk])
+        if kind != "W":
+            ways = chunks.before[chunk], chunks.after[chunk]
+            source, target = ways if kind == "F" else ways[::-1]
+            gathers += count * (source is not None)
+            crosses = target is not None and chunks.stage_of[target] != chunks.stage_of[chunk]
+            messages += count * crosses
     if program.stages > 1:
         yield from ((step, gathers * scale) for step in program.receive)
     yield message_step(program), messages * scale

@@ -236,7 +236,7 @@ def plan_tables(plan: Plan, memory: MemoryReport) -> tuple[Block, ...]:
 
 
 def nearest_table(found: Sequence[Suggestion]) -> Table:
-    """Plans that fit, nearest first, with their times by the fast path."""
+    """Plans that fit, nearest first, with their times."""
     table = headed("The nearest plans that fit", "change", "to spare", "step", "run", "cost")
     told = [kpi for kpi in KPIS if kpi.key in ("step_seconds", "days", "cost_usd")]
     for one in found:

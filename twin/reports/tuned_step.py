@@ -1,7 +1,6 @@
 """The step of a plan whose software is assumed, under the tuned stack of the same framework.
 
-The interval of such a plan holds both steps. The other is of the fast path, which takes about a
-tenth of the time of events, so it may differ from theirs by what shared links cost."""
+The interval of such a plan holds both steps."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ class TunedStep:
         """Warnings of a plan with the distance of its step of so many seconds."""
         moved = 100.0 * (self.seconds / seconds - 1.0)
         text = (
-            f" Under {self.stack} the step takes {duration(self.seconds)} ({moved:+.1f} %, by the "
-            "fast path); its 80 % interval holds both."
+            f" Under {self.stack} the step takes {duration(self.seconds)} ({moved:+.1f} %); "
+            "its 80 % interval holds both."
         )
         return tuple(
             replace(one, message=one.message + text) if one.code == "software-assumed" else one
@@ -46,11 +45,11 @@ class TunedStep:
 
 
 def tuned_step(plan: Plan, *, assumed: bool) -> TunedStep | None:
-    """The step under the tuned stack by the fast path; None where the software is not `assumed`."""
+    """The step under the tuned stack; None where the software is not `assumed`."""
     scenario = under_tuned(plan.scenario) if assumed else None
     if scenario is None or scenario.software is None:
         return None
     other = make_plan(scenario)
-    trace = simulate(lower(other), fidelity="fast")
+    trace = simulate(lower(other))
     at = replace(circumstances(other, mean(trace.breakdown_ns, trace.ranks)), assumed=True)
     return TunedStep(scenario.software.name, trace.step_ns / 1e9, at)

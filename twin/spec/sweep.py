@@ -119,5 +119,5 @@ class SweepSpec(Spec):
     """further points, each dotted paths of fields with a value"""
     show: tuple[Annotated[str, AfterValidator(check_figure)], ...] = ()
     """key figures that the table shows beside the usual ones"""
-    fidelity: Literal["fast", "events"] = "fast"
-    """how each point is answered"""
+    fidelity: Literal["events", "fast"] = "events"
+    """kept for older files: points are simulated either way"""

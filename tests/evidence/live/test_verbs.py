@@ -35,23 +35,19 @@ def yesterday() -> datetime:
 
 def test_a_prediction_is_sealed_once(twin_command: Command, tmp_path: Path, seals: Path) -> None:
     (tmp_path / "small.yaml").write_text(SMALL)
-    first = twin_command("run", "small.yaml", "--seal", "--fidelity", "fast", "--quiet")
+    first = twin_command("run", "small.yaml", "--seal", "--quiet")
     assert first.code == 0
     (file,) = seals.iterdir()
     assert f"Sealed as {file.name[11:19]} in {file}" in first.out
     assert "without an interval" in first.out
-    again = json.loads(
-        twin_command("run", "small.yaml", "--seal", "--fidelity", "fast", "--json").out
-    )
+    again = json.loads(twin_command("run", "small.yaml", "--seal", "--json").out)
     assert again["seal"]["new"] is False
     assert again["seal"]["file"] == str(file)
     assert (
         again["kpis"]["step_seconds"]
         == json.loads(file.read_text())["prediction"]["kpis"]["step_seconds"]
     )
-    other = twin_command(
-        "run", "small.yaml", "--seal", "--output", "there", "--fidelity", "fast", "--quiet"
-    )
+    other = twin_command("run", "small.yaml", "--seal", "--output", "there", "--quiet")
     assert "Sealed as" in other.out
     assert len(list(Path("there").iterdir())) == 1
 

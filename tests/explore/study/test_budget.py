@@ -29,7 +29,7 @@ def cpu_seconds(action: Callable[[int], object], times: int) -> float:
 def test_a_slider_is_answered_while_it_moves(name: str, most: float) -> None:
     def moved(number: int) -> object:
         planned = plan(load(name, [f"calibration.gemm={0.7 + number / 100}"]))
-        return report(planned, simulate(lower(planned), fidelity="fast"))
+        return report(planned, simulate(lower(planned)))
 
     moved(29)
     seconds = cpu_seconds(moved, 8)

@@ -184,8 +184,8 @@ def test_heads_are_compared_at_equal_batch_and_run() -> None:
 
 @cache
 def answered(file: Any) -> list[dict[str, float | None]]:
-    """The key figures of every point, by the fast path."""
-    answers, found = StepAnswers("fast"), list[dict[str, float | None]]()
+    """The key figures of every point."""
+    answers, found = StepAnswers(), list[dict[str, float | None]]()
     for _, one in points(file):
         answer = answers.of(one)
         assert answer.headroom > 0

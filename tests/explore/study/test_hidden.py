@@ -57,7 +57,7 @@ def test_more_heads_open_a_wider_window_for_the_same_demand(found: HiddenExpert)
 
 def test_progress_goes_from_nothing_to_all() -> None:
     told: list[float] = []
-    hidden_expert(moe(4, 4, 1, 8), told.append, fidelity="fast", cache=False)
+    hidden_expert(moe(4, 4, 1, 8), told.append, cache=False)
     assert told == sorted(told)
     assert told[-1] == 1.0
 

@@ -55,7 +55,7 @@ def point(small: Scenario) -> Callable[..., SweepPoint]:
     """Makes a point of the small scenario: `point({"cluster.nodes": 4})`."""
     base: Document = document(small)
 
-    def make(overrides: dict[str, Any] | None = None, fidelity: Fidelity = "fast") -> SweepPoint:
+    def make(overrides: dict[str, Any] | None = None, fidelity: Fidelity = "events") -> SweepPoint:
         return SweepPoint(base, overrides or {}, fidelity)
 
     return make

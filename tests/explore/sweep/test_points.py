@@ -7,7 +7,6 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -27,14 +26,11 @@ from twin.loading import load, scenario_hash
 MakePoint = Callable[..., SweepPoint]
 
 
-@pytest.mark.parametrize("fidelity", ["fast", "events"])
-def test_a_point_that_fits_has_the_figures_of_the_five_verbs(
-    point: MakePoint, fidelity: Literal["fast", "events"]
-):
-    found = answer_point(point({"parallel.micro_batch": 2}, fidelity))
+def test_a_point_that_fits_has_the_figures_of_the_five_verbs(point: MakePoint):
+    found = answer_point(point({"parallel.micro_batch": 2}))
     scenario = point({"parallel.micro_batch": 2}).scenario()
     plan = twin.plan(scenario)
-    report = twin.report(plan, twin.simulate(twin.lower(plan), fidelity=fidelity))
+    report = twin.report(plan, twin.simulate(twin.lower(plan)))
     assert found.status == "fits"
     assert found.answered
     assert found.step_ns == report.step_ns
@@ -123,7 +119,7 @@ def test_what_was_played_is_recalled_by_content_whatever_it_is_called(
     assert again.cached
     assert again.to_json() | {"cached": False} == first.to_json()
     (file,) = tmp_path.rglob("*.json")
-    assert file == place(tmp_path, first.hash, "fast")
+    assert file == place(tmp_path, first.hash, "events")
     assert file.parent.name == first.hash[:2]
     assert recall(tmp_path, first.hash, "events") is None
 
@@ -156,7 +152,7 @@ def test_a_damaged_file_is_as_if_absent_and_is_replaced(
     point: MakePoint, tmp_path: Path, damage: Callable[[bytes], bytes]
 ):
     first = answer_point(point(), tmp_path)
-    file = place(tmp_path, first.hash, "fast")
+    file = place(tmp_path, first.hash, "events")
     text = file.read_bytes()
     file.write_bytes(damage(text))
     assert not answer_point(point(), tmp_path).cached
@@ -199,7 +195,7 @@ def test_outcomes_lie_beside_the_stored_runs_and_do_not_show_among_them(
     assert points_folder() == tmp_path / "points"
     assert twin.answers.stored() == []
     assert isinstance(
-        recall(points_folder(), scenario_hash(point().scenario()), "fast"), PointOutcome
+        recall(points_folder(), scenario_hash(point().scenario()), "events"), PointOutcome
     )
 
 

@@ -81,7 +81,7 @@ def test_a_kept_iteration_is_no_answer_to_a_step(tmp_path: Path) -> None:
     assert (first.counts.cached, again.counts.cached) == (0, 2)
     assert [row.outcome.kpis for row in again.rows] == [row.outcome.kpis for row in first.rows]
     source = ScenarioSource(NAME, SMALL)
-    asked = SweepRequest(load(NAME, SMALL), source, Grid(axes), "fast")
+    asked = SweepRequest(load(NAME, SMALL), source, Grid(axes))
     steps = sweep(asked, pool=PoolChoice(1), folder=tmp_path)
     assert steps.counts.cached == 0
     assert all("step_seconds" in row.outcome.kpis for row in steps.rows)

@@ -22,9 +22,8 @@ DIVIDES = (1, 2, 4, 8)
 
 
 @cache
-def answered(times: int, fidelity: str) -> PhasesReport:
-    played = "events" if fidelity == "events" else "fast"
-    return ask(load(NAME, [f"cluster.nodes={32 * times}"]), fidelity=played).report
+def answered(times: int) -> PhasesReport:
+    return ask(load(NAME, [f"cluster.nodes={32 * times}"])).report
 
 
 def batches(found: PhasesReport) -> dict[str, int]:
@@ -53,7 +52,7 @@ def test_yarn_comes_with_the_last_phase_only() -> None:
 
 
 def test_on_32_nodes_every_phase_fits_as_written() -> None:
-    found = answered(1, "fast")
+    found = answered(1)
     assert found.fits
     assert batches(found) == dict.fromkeys(TRAINED[:4], 16384) | {TRAINED[4]: 2048}
     assert found.data_bytes == 4 * 1596 * 10**10
@@ -65,7 +64,7 @@ def test_on_32_nodes_every_phase_fits_as_written() -> None:
 @pytest.mark.slow
 def test_on_96_nodes_the_nearest_whole_rounds_are_costed() -> None:
     """48 data ranks, 16 stages: 16,384 sequences are 341 1/3 micro-batches, 21 x 16 are 336."""
-    found = answered(3, "fast")
+    found = answered(3)
     assert not found.fits
     assert {phase.costed for phase in found.phases} == {"nearest"}
     assert batches(found) == dict.fromkeys(TRAINED[:4], 48 * 336) | {TRAINED[4]: 6 * 336}
@@ -84,7 +83,7 @@ def test_no_phase_is_offered_another_cluster() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2, 3, 4, 5, 6, 7, 8, 64])
 def test_every_multiple_of_32_nodes_has_a_total_which_the_page_tells(times: int) -> None:
-    found = answered(times, "events")
+    found = answered(times)
     days, cost, mfu = (found.kpis[key] for key in ("days", "cost_usd", "mfu"))
     assert days is not None
     assert cost is not None

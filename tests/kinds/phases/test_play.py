@@ -31,7 +31,7 @@ goodput:
 
 
 def answer(scenario: Scenario) -> PhasesReport:
-    return ask(scenario, fidelity="fast", cache=False).report
+    return ask(scenario, cache=False).report
 
 
 def answered(path: Path, *sets: str) -> PhasesReport:
@@ -53,7 +53,7 @@ def test_totals_are_the_sum_of_tokens_over_batch_times_step(two: Scenario) -> No
 def test_one_phase_is_the_plain_run(write: Write, failures: str) -> None:
     whole = "schema: 1\nextends: plain.yaml\nphases: [{name: all, tokens: 1T}]\n" + failures
     found = answered(write(whole))
-    plain = ask(load(write(whole), ["phases=[]"]), fidelity="fast", cache=False).report
+    plain = ask(load(write(whole), ["phases=[]"]), cache=False).report
     for key in OF_TOKENS:
         assert found.kpis[key] == plain.kpis[key], key
         assert found.intervals[key] == plain.intervals[key], key

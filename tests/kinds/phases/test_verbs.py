@@ -10,12 +10,11 @@ from tests.cli.conftest import Command
 from tests.kinds.phases.conftest import TWO, Write
 from tests.kinds.phases.test_play import LARGE, ODD
 
-FAST = ("--fidelity", "fast")
 AS_SETS = [word for one in ODD for word in ("--set", one)]
 
 
 def test_a_run_tells_phases_totals_and_what_it_wrote(twin_command: Command, write: Write) -> None:
-    code, out, _ = twin_command("run", str(write()), *FAST)
+    code, out, _ = twin_command("run", str(write()))
     assert code == 0
     assert out.startswith("Every phase fits. 2 phases, 163.84M tokens on 16 GPUs take ")
     for words in ("short", "long", "Calendar", "checkpoints", "data read", "no-goodput"):
@@ -23,7 +22,7 @@ def test_a_run_tells_phases_totals_and_what_it_wrote(twin_command: Command, writ
 
 
 def test_the_document_has_what_the_contract_names(twin_command: Command, write: Write) -> None:
-    code, out, _ = twin_command("run", str(write()), *FAST, "--json")
+    code, out, _ = twin_command("run", str(write()), "--json")
     found = json.loads(out)
     assert code == 0
     assert found["version"] == 1
@@ -35,7 +34,7 @@ def test_the_document_has_what_the_contract_names(twin_command: Command, write: 
 
 
 def test_an_impossible_phase_exits_with_3_and_a_total(twin_command: Command, write: Write) -> None:
-    code, out, _ = twin_command("run", str(write()), *FAST, *AS_SETS)
+    code, out, _ = twin_command("run", str(write()), *AS_SETS)
     assert code == 3
     assert "TW115" in out
     assert "--set phases.N.train.global_batch=8seq" in out
@@ -53,7 +52,7 @@ def test_a_run_of_which_no_phase_can_run_is_refused_without_a_search(
 
 
 def test_a_phase_that_does_not_fit_exits_with_4(twin_command: Command, write: Write) -> None:
-    for verb in (("run", *FAST), ("check",)):
+    for verb in (("run"), ("check",)):
         code, out, _ = twin_command(verb[0], str(write()), *verb[1:], "--set", LARGE)
         assert code == 4
         assert "long: Does not fit" in out
@@ -75,9 +74,9 @@ def test_a_check_answers_every_phase(twin_command: Command, write: Write) -> Non
 
 def test_expectations_are_of_the_whole_run(twin_command: Command, write: Write) -> None:
     path = str(write(TWO + 'expect: ["fits == true", "days < 1000d"]\n'))
-    assert twin_command("run", path, *FAST).code == 0
+    assert twin_command("run", path).code == 0
     late = '--set=expect=["days < 1s"]'
-    code, out, _ = twin_command("run", path, *FAST, late)
+    code, out, _ = twin_command("run", path, late)
     assert code == 5
     assert "days < 1s: failed" in out
 
@@ -100,7 +99,7 @@ def test_a_point_of_a_sweep_is_the_whole_run(twin_command: Command, write: Write
 
 def test_runs_in_phases_are_compared_by_their_days(twin_command: Command, write: Write) -> None:
     path = str(write())
-    words = ("compare", path, path, "--fidelity", "fast", "--json")
+    words = ("compare", path, path, "--json")
     code, out, _ = twin_command(*words, "--fail-if", "days > +1%")
     assert code == 0
     (candidate,) = json.loads(out)["candidates"]

@@ -186,11 +186,11 @@ Under = tuple[CalibrationSpec, dict[Factor, float]]
 
 
 def _unseen(rows: Sequence[StepRow], before: Under, after: Under) -> tuple[RowError, ...]:
-    """Rows that no fit has seen, under the base and under the result, by events."""
+    """Rows that no fit has seen, under the base and under the result."""
 
     def by(under: Under) -> list[float]:
         played = StepSimulator(rows, under[0])
-        return [result.share(played.exact(row, under[1])) for row in range(len(rows))]
+        return [result.share(played.error(row, under[1])) for row in range(len(rows))]
 
     return tuple(
         RowError(row.name, "steps", "check", row.measured, old, new, None)

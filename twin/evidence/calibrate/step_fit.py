@@ -1,8 +1,4 @@
-"""Measured steps as rows of a fit: each is simulated under the profile in question.
-
-The fast path carries the fit, times the ratio of the event engine to it (space mapping: Bandler et
-al. 1994). The ratio is taken anew at the optimum, and the fit repeated where it has moved.
-"""
+"""Measured steps as rows of a fit: each is simulated under the profile in question."""
 
 from __future__ import annotations
 
@@ -42,10 +38,6 @@ SETS: Final = sets_of(
     "compute+attention+memory+host+links",
 )
 """What is tried, from few numbers to many: products first, which most of a step waits for."""
-MOVED: Final = 0.005
-"""Change of the ratio of events to the fast path, as a logarithm, that makes a fit run again."""
-MOST_FITS: Final = 3
-"""Fits at most."""
 SEEN: Final = 1e-3
 """Logarithm by which a factor moves some row, for rows to tell it (OURS): clocks of steps are no
 better."""
@@ -60,26 +52,13 @@ class StepSimulator:
         self.steps = tuple(replace(own, scenario=_as_run(own, base)) for own in steps)
         self.base = base
         self._seconds: dict[tuple[object, ...], float] = {}
-        self._ratios = np.zeros(len(steps))
 
     def error(self, row: int, factors: dict[Factor, float]) -> float:
-        """Logarithm of predicted over measured seconds, by the corrected fast path."""
+        """Logarithm of predicted over measured seconds."""
         key = (row, *((factor.name, value) for factor, value in factors.items()))
         if key not in self._seconds:
-            self._seconds[key] = self._play(row, factors, "fast")
-        return log(self._seconds[key] / self.steps[row].measured) + float(self._ratios[row])
-
-    def exact(self, row: int, factors: dict[Factor, float]) -> float:
-        """The same by events."""
-        return log(self._play(row, factors, "events") / self.steps[row].measured)
-
-    def correct(self, factors: dict[Factor, float]) -> float:
-        """Takes the ratios of events to the fast path anew; returns how far one moved at most."""
-        every = range(len(self.steps))
-        before = self._ratios.copy()
-        fast = np.array([self.error(row, factors) - before[row] for row in every])
-        self._ratios = np.array([self.exact(row, factors) for row in every]) - fast
-        return float(np.max(np.abs(self._ratios - before)))
+            self._seconds[key] = self._play(row, factors)
+        return log(self._seconds[key] / self.steps[row].measured)
 
     def bounds(self, factors: Sequence[Factor]) -> tuple[Array, Array]:
         """Least and most of the factors' logarithms."""
@@ -97,14 +76,12 @@ class StepSimulator:
         after = ([self.error(row, {factor: value}) for row in every] for value in values)
         return max(abs(a - b) for own in after for a, b in zip(own, before, strict=True))
 
-    def _play(self, row: int, factors: dict[Factor, float], fidelity: str) -> float:
+    def _play(self, row: int, factors: dict[Factor, float]) -> float:
         own = self.steps[row]
         scenario = under(own.scenario, self.base, factors)
         if own.decode is not None:
             return _pass_seconds(scenario, *own.decode)
-        program = lower(plan(scenario))
-        trace = simulate(program, fidelity="fast" if fidelity == "fast" else "events")
-        return trace.step_ns / 1e9
+        return simulate(lower(plan(scenario))).step_ns / 1e9
 
 
 def _as_run(own: StepRow, base: CalibrationSpec) -> Scenario:
@@ -157,34 +134,21 @@ def fit_steps(
     forced: bool = False,
     tell: Tell | None = None,
 ) -> ChosenFactors:
-    """The factors that the rows can tell (the last set, where that is `forced`), with fast path
-    and events agreed at the optimum."""
-    _say(tell, "events at the base")
-    rows.correct({})
-    attempt = 0
-    while True:
-        attempt += 1
-        _say(tell, f"fit {attempt}: {len(rows.steps)} rows")
-        chosen = choose(rows.error, len(rows.steps), sets, rows.bounds, forced=forced)
-        _say(tell, "events at the optimum")
-        if rows.correct(chosen.best.values()) < MOVED or attempt == MOST_FITS:
-            return chosen
-
-
-def _say(tell: Tell | None, what: str) -> None:
+    """The factors that the rows can tell; the last set, where that is `forced`."""
     if tell is not None:
-        tell(what)
+        tell(f"fit: {len(rows.steps)} rows")
+    return choose(rows.error, len(rows.steps), sets, rows.bounds, forced=forced)
 
 
 def errors(rows: StepSimulator, factors: dict[Factor, float], which: Iterable[int]) -> Array:
-    """Errors of some rows by events."""
-    return np.array([rows.exact(row, factors) for row in which])
+    """Errors of some rows."""
+    return np.array([rows.error(row, factors) for row in which])
 
 
 @dataclass(frozen=True, slots=True)
 class NumberChange:
     """A number that differs: both values (None where a profile does not have it), and by how many
-    seconds it moves the scenario's step by itself (fast path; None without a scenario)."""
+    seconds it moves the scenario's step by itself (None without a scenario)."""
 
     path: str
     old: float | None
@@ -199,7 +163,7 @@ class NumberChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What differs between two profiles, and the step of a scenario under either, by events."""
+    """What differs between two profiles, and the step of a scenario under either."""
 
     old: str
     new: str
@@ -224,22 +188,22 @@ def difference(
     paths = [
         path for path in dict.fromkeys((*before, *after)) if before.get(path) != after.get(path)
     ]
-    alone = None if scenario is None else _step_seconds(scenario, old, "fast")
+    alone = None if scenario is None else _step_seconds(scenario, old)
     changes: list[NumberChange] = []
     for path in paths:
         moved = None
         if scenario is not None and alone is not None and path in before and path in after:
-            moved = _step_seconds(scenario, replaced(old, path, after[path]), "fast") - alone
+            moved = _step_seconds(scenario, replaced(old, path, after[path])) - alone
         changes.append(NumberChange(path, before.get(path), after.get(path), moved))
     both = None
     if scenario is not None:
-        both = (_step_seconds(scenario, old, "events"), _step_seconds(scenario, new, "events"))
+        both = (_step_seconds(scenario, old), _step_seconds(scenario, new))
     return Difference(old.name, new.name, tuple(changes), both)
 
 
-def _step_seconds(scenario: Scenario, profile: CalibrationSpec, fidelity: str) -> float:
+def _step_seconds(scenario: Scenario, profile: CalibrationSpec) -> float:
     program = lower(plan(scenario.model_copy(update={"calibration": profile})))
-    return simulate(program, fidelity="fast" if fidelity == "fast" else "events").step_ns / 1e9
+    return simulate(program).step_ns / 1e9
 
 
 def _numbers(profile: CalibrationSpec) -> dict[str, float]:

@@ -100,8 +100,8 @@ def targets(rows: Sequence[PublishedRow], profiles: Sequence[str]) -> tuple[Targ
 
 
 def step_seconds(scenario: Scenario) -> float:
-    """By the fast path, off by 0.2 % in the median: a fit plays every row some fifty times."""
-    return simulate(lower(plan(scenario)), fidelity="fast").step_ns / 1e9
+    """Of a scenario's step: a fit simulates every row some fifty times."""
+    return simulate(lower(plan(scenario))).step_ns / 1e9
 
 
 def numbers_at(free: Sequence[FreeParameter], values: Sequence[float]) -> Numbers:

@@ -115,7 +115,7 @@ class Unseen:
 
 
 def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Unseen | None:
-    """A row by the fast path; `by_words`: with the stack that its words suggest. None where it has
+    """A row simulated; `by_words`: with the stack that its words suggest. None where it has
     no scenario or no time."""
     try:
         expressed, scenario = settled(express(row, by_words=by_words))
@@ -125,7 +125,7 @@ def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Uns
     if not seconds:
         return None
     made = plan(numbers.into(scenario, str(expressed.tree["calibration"])))
-    step = simulate(lower(made), fidelity="fast")
+    step = simulate(lower(made))
     assumed = by_words or not expressed.stack.ran(row)
     at = replace(circumstances(made, mean(step.breakdown_ns, step.ranks)), assumed=assumed)
     tuned = tuned_step(made, assumed=assumed)
@@ -133,8 +133,8 @@ def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Uns
 
 
 def leave_sources_out(rows: Sequence[PublishedRow], known: Known, processes: int) -> Known:
-    """Residuals of steps with `left_out`, of sources that a fit saw, and all of them by words. By
-    the fast path; minutes. Raises `UsageError` where scipy is not installed."""
+    """Residuals of steps with `left_out`, of sources that a fit saw, and all of them by words;
+    takes minutes. Raises `UsageError` where scipy is not installed."""
     require_scipy()
     of_row = {one.id: one for one in known.residuals if one.metric == STEP}
     asked = [row for row in rows if row.id in of_row]

@@ -2,7 +2,7 @@
 with beginnings of titles) leaves out each source whole. Its rows leave the fits
 (`twin.evidence.validate.source_left_out`) and the residuals. A first table is of rows that tell
 their stack; in a second the source's stacks leave, too, so that a row gets the one that its words
-suggest. Steps come by the fast path. Takes about six minutes.
+suggest. Takes about six minutes.
 """
 
 from __future__ import annotations

@@ -20,16 +20,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.engine.pass_dependencies import Passes
-from twin.engine.program import COMPUTE, DATA, HOST, SEND_FORWARD, STREAMS, Program
-from twin.engine.template_timing import (
-    BEGINNING,
-    Outcome,
-    Record,
-    TemplateTiming,
-    TemplateTimings,
-    alone_ns,
-)
+from twin.engine.program import COMPUTE, DATA, SEND_FORWARD, Program
+from twin.explore.schedules.turn_times import TurnTimer, nanoseconds_alone
 from twin.planning.footprint import Footprint, footprints, spared
 from twin.planning.types import Plan
 from twin.schedules.base import ChunkMap, Pass
@@ -100,7 +92,7 @@ def turn_of(code: int, chunks: int) -> Turn:
 def tables_of(plan: Plan, program: Program, *, pairs: bool) -> Tables:
     """The tables of a plan."""
     chunk_map = program.chunk_map
-    costs = _Costs(program, TemplateTimings(program))
+    costs = _Costs(program)
     needs = footprints(plan.chunks)
     size, stages = len(chunk_map.stage_of), program.stages
     codes = 4 * size + 2 * size * size
@@ -171,28 +163,22 @@ def _bytes(turn: Turn, needs: dict[int, Footprint]) -> tuple[float, float]:
 class _Costs:
     """Nanoseconds of a Program's turns, messages and ends."""
 
-    def __init__(self, program: Program, known: TemplateTimings) -> None:
-        self.program, self.known = program, known
-        self._turns: dict[int, list[int]] = {}
-        message = alone_ns(program.message.step(SEND_FORWARD), program.capacity)
-        receive = known.receive
-        self.message = message + (_length(_played(receive, 0, None)) if receive else 0)
+    def __init__(self, program: Program) -> None:
+        self.program, self.timer = program, TurnTimer(program)
+        message = nanoseconds_alone(program.message.step(SEND_FORWARD), program)
+        self.message = message + self.timer.receive
 
     def turn(self, turn: Turn) -> dict[int, int]:
-        """What a turn takes, by the rows of `Tables.codes`; equal ones are played once."""
-        passes: Passes = tuple((kind, chunk, False) for kind, chunk in turn)
-        timing = self.known.of(passes)
-        if id(timing) not in self._turns:
-            self._turns[id(timing)] = _behind_itself(timing)
-        lasts, *results = self._turns[id(timing)]
-        found = {LASTS: lasts, SPLIT: int(turn[-1][0] == "I")}
+        """What a turn takes, by the rows of `Tables.codes`."""
+        times = self.timer.of(tuple((kind, chunk, False) for kind, chunk in turn))
+        found = {LASTS: times.lasts, SPLIT: int(turn[-1][0] == "I")}
         for lane, (kind, chunk) in enumerate(turn):
             if kind == "W":
                 found[WEIGHTS] = chunk
                 continue
             own, lag, result = _FORWARD if kind == "F" else _BACKWARD
-            found[own], found[result] = chunk, results[lane]
-            found[lag] = 0 if lane == timing.lead else timing.second
+            found[own], found[result] = chunk, times.results[lane]
+            found[lag] = 0 if lane == times.lead else times.second
         return found
 
     def ends(self, chunk_map: ChunkMap) -> tuple[list[int], list[int]]:
@@ -203,47 +189,12 @@ class _Costs:
         for steps, ready in finishes:
             later = 0
             for step, chunk in zip(steps, ready, strict=True):
-                lasts = alone_ns(step, self.program.capacity)
+                lasts = nanoseconds_alone(step, self.program)
                 if chunk is not None:
                     reduces[chunk] += lasts
                 elif step.stream in (COMPUTE, DATA):
                     later += lasts
             closes.append(later)
-        return reduces, [max(closes)] * len(
-            closes
-        ) if not self.program.schedule.staggered else closes
-
-
-def _behind_itself(timing: TemplateTiming) -> list[int]:
-    """What a template takes right behind itself, and until the results of its passes."""
-    first = _played(timing, 0, None)
-    tails = _tails(first, 0)
-    at = tails[COMPUTE][0]
-    issues = sum(
-        lasts
-        for step, lasts in zip(timing.steps, timing.durations, strict=True)
-        if step.stream == HOST
-    )
-    tails[HOST] = at - issues, at - issues, at - issues, HOST, 0, None
-    second = _played(timing, at, tails)
-    by = at if second.alike else 0
-    later = _tails(second, by, tails)
-    ends = [later[one][0] if isinstance(one, int) else one[0] + by for one in second.results]
-    return [end - at for end in (later[COMPUTE][0], *ends)]
-
-
-def _played(timing: TemplateTiming, at: int, tails: list[Record] | None) -> Outcome:
-    lanes = 1 + max(timing.lanes)
-    return timing.play(at, 0, tails or [BEGINNING] * len(STREAMS), [BEGINNING] * lanes)
-
-
-def _tails(outcome: Outcome, by: int, before: list[Record] | None = None) -> list[Record]:
-    """What a role's streams end with, times moved."""
-    tails = list(before or [BEGINNING] * len(STREAMS))
-    for stream, end, start, _ in outcome.tails:
-        tails[stream] = end + by, start + by, start + by, stream, 0, None
-    return tails
-
-
-def _length(outcome: Outcome) -> int:
-    return max(end for _, end, _, _ in outcome.tails)
+        if self.program.schedule.staggered:
+            return reduces, closes
+        return reduces, [max(closes)] * len(closes)

@@ -1,1 +1,1 @@
-"""Studies: questions that take many answers of the fast path."""
+"""Studies: questions that take many answers."""

@@ -5,7 +5,7 @@ or the fields that are asked about, whose ends may be any values, lists too (`pa
 ends are those its source states; where none does, 10 % to either side. The plan stays what it is,
 its split of layers included: the question is what the answer would be if the number were another,
 not what a planner would do then. Interactions are left out: two numbers that are off together may
-do more, or less, than the sum. Steps are the fast path's unless events are asked for.
+do more, or less, than the sum.
 """
 
 from __future__ import annotations
@@ -289,12 +289,7 @@ def tornado_table(found: Sequence[Influence], fidelity: Fidelity) -> Table:
             signed_duration(high),
             signed_bytes(-spare),
         )
-    how = {
-        "events": "Steps are simulated by events.",
-        "group": "Steps are simulated by events, with every rank of one model-parallel group.",
-        "fast": "Steps are the fast path's, in which transfers never share links.",
-    }[fidelity]
-    notes = [how]
+    notes = ["Every rank of one model-parallel group is simulated."] if fidelity == "group" else []
     if any(row.range_from == "default" for row in found[:_MOST]):
         notes.append("* no source states a range: 10 % to either side.")
     if len(found) > _MOST:

@@ -144,7 +144,7 @@ def sentence(found: Sequence[StackAnswer]) -> str:
     return f"Under {first.label} a step takes {step}; under others {span}."
 
 
-def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "events") -> Table:
+def software_table(found: Sequence[StackAnswer]) -> Table:
     """One row per stack: the step, its change, the host's share, and the calibration."""
     heads = (
         "software",
@@ -163,8 +163,6 @@ def software_table(found: Sequence[StackAnswer], fidelity: Fidelity = "events") 
         "suggest. A "
         "calibration that the scenario writes stays; else the stack brings its own."
     )
-    if fidelity == "fast":
-        table.caption += " Estimates of the fast path, without contention on shared links."
     return table
 
 

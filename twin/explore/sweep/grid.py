@@ -72,7 +72,7 @@ class PointMaker:
     """Makes points; remembers the bases that were loaded."""
 
     source: ScenarioSource
-    fidelity: PointFidelity = "fast"
+    fidelity: PointFidelity = "events"
     _bases: dict[str, SweepPoint | PointOutcome] = field(
         default_factory=dict[str, SweepPoint | PointOutcome]
     )

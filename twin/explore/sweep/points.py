@@ -27,7 +27,7 @@ from twin.answers.run_store import (
     write_file,
 )
 from twin.errors import FieldError, Problem, ScenarioError
-from twin.kinds.base import Fidelity, Kind, Tools, kind_named, kind_of
+from twin.kinds.base import Fidelity, Kind, kind_named, kind_of
 from twin.loading import scenario_hash
 from twin.loading.files import read_bytes
 from twin.planning.types import Plan
@@ -55,7 +55,7 @@ class PointOutcome:
     status: Status
     hash: str = ""
     """Of the scenario; empty where its sections contradict each other, and there is none."""
-    fidelity: PointFidelity = "fast"
+    fidelity: PointFidelity = "events"
     code: str = ""
     """Of the problem that makes it impossible."""
     path: str = ""
@@ -69,7 +69,7 @@ class PointOutcome:
     intervals: Mapping[str, tuple[float, float] | None] = field(
         default_factory=dict[str, tuple[float, float] | None]
     )
-    """80 % intervals of the key figures of a step by events."""
+    """80 % intervals of the key figures of a step."""
     unnamed: Mapping[str, tuple[float, float] | None] = field(
         default_factory=dict[str, tuple[float, float] | None]
     )
@@ -96,7 +96,7 @@ class PointOutcome:
         return asdict(self)
 
 
-def impossible(problem: Problem, fidelity: PointFidelity = "fast") -> PointOutcome:
+def impossible(problem: Problem, fidelity: PointFidelity = "events") -> PointOutcome:
     """The outcome of a layout that cannot run, for one of its problems."""
     return PointOutcome(
         "impossible",
@@ -108,7 +108,7 @@ def impossible(problem: Problem, fidelity: PointFidelity = "fast") -> PointOutco
     )
 
 
-def failed(reason: str, fidelity: PointFidelity = "fast") -> PointOutcome:
+def failed(reason: str, fidelity: PointFidelity = "events") -> PointOutcome:
     """The outcome of a point that was not answered."""
     return PointOutcome("failed", fidelity=fidelity, reason=reason)
 
@@ -121,7 +121,7 @@ class SweepPoint:
     """From `twin.answers.nearest.document`; points may share it."""
     overrides: Mapping[str, Any]
     """Dotted path to plain data, as the base would say it: catalog names are opened already."""
-    fidelity: PointFidelity = "fast"
+    fidelity: PointFidelity = "events"
     assumed: bool = False
     """Whether nobody named the software of the base."""
 
@@ -220,39 +220,17 @@ def _answered(scenario: Root, fidelity: PointFidelity, *, play_unfit: bool) -> P
 
 def _played(kind: Kind, plan: Plan, found: PointOutcome) -> PointOutcome:
     """The outcome with the key figures of the step; a whole report takes several times as long."""
-    fast = found.fidelity == "fast"
     program = kind.lower(plan, "group" if found.fidelity == "group" else "folded")
-    trace = kind.simulate(program, Tools("fast" if fast else "events"))
-    simulated = None if fast else goodput_of(plan, trace.step_ns)
+    trace = kind.simulate(program)
+    simulated = goodput_of(plan, trace.step_ns)
     spent = mean(trace.breakdown_ns, trace.ranks)
     figures = kpis(plan, trace.step_ns, spent, simulated)
-    if not fast:
-        at, tuned = circumstances(plan, spent), tuned_step(plan, assumed=True)
-        found = replace(found, kpis=figures, step_ns=trace.step_ns, lost_ns=lost(trace))
-        if tuned is not None:
-            doubt = intervals(replace(at, assumed=True), figures, tuned=tuned)[0]
-            found = replace(found, unnamed=with_spans(doubt, figures, simulated))
-        return replace(found, intervals=with_spans(intervals(at, figures)[0], figures, simulated))
-    if plan.scenario.goodput is not None:
-        figures |= _with_failures(plan, figures)
-    return replace(found, kpis=figures, step_ns=trace.step_ns)
-
-
-def _with_failures(planned: Plan, figures: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The key figures with failures in the closed form: simulated ones take as long as a hundred
-    points."""
-    from twin.goodput import expected_goodput  # noqa: PLC0415  few scenarios speak of failures
-
-    goodput = planned.scenario.goodput
-    if goodput is not None and goodput.spares is not None:
-        return {}  # the closed form knows no end of spares: what it says would look right
-    days, cost = figures["days"] or 0.0, figures["cost_usd"]
-    share = expected_goodput(planned, figures["step_seconds"] or 0.0).fraction
-    return {
-        "goodput_fraction": share,
-        "days_with_failures": days / share if share else None,
-        "cost_usd_with_failures": cost / share if cost is not None and share else None,
-    }
+    at, tuned = circumstances(plan, spent), tuned_step(plan, assumed=True)
+    found = replace(found, kpis=figures, step_ns=trace.step_ns, lost_ns=lost(trace))
+    if tuned is not None:
+        doubt = intervals(replace(at, assumed=True), figures, tuned=tuned)[0]
+        found = replace(found, unnamed=with_spans(doubt, figures, simulated))
+    return replace(found, intervals=with_spans(intervals(at, figures)[0], figures, simulated))
 
 
 _LOG = logging.getLogger(__name__)

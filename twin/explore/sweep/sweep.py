@@ -289,7 +289,7 @@ class SweepRequest:
     """That is varied."""
     source: ScenarioSource
     grid: Grid
-    fidelity: PointFidelity = "fast"
+    fidelity: PointFidelity = "events"
 
     @property
     def kind(self) -> Kind:

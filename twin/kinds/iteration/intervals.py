@@ -55,7 +55,7 @@ def factors(plan: IterationPlan, trace: IterationTrace) -> Factors | None:
     step = step.physics
     tuned = tuned_step(plan.trainer, assumed=plan.trainer.scenario.software_assumed)
     if tuned is not None:  # as a ratio of two estimates
-        own = simulate(lower(plan.trainer), fidelity="fast").step_ns / 1e9
+        own = simulate(lower(plan.trainer)).step_ns / 1e9
         step = replace(step, other=log(tuned.seconds / own))
     return Factors(_rollout(plan, *_middle(plan, trace)), step.spread(1.0))
 

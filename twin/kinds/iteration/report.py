@@ -150,7 +150,7 @@ def report(plan: IterationPlan, trace: IterationTrace, run: RunInfo = UNTIMED) -
         expectations=judge(scenario.expect, {FITS: all(f.fits for f in plan.fits), **kpis}),
         provenance=provenance(
             scenario.calibration.name,
-            "rollouts and update by events, optimizer steps by the fast path",
+            "events",
             trace.events,
             catalog_use(scenario.ledger),
             run,

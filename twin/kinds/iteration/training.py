@@ -3,8 +3,7 @@ passes forward only.
 
 A micro-batch of sequences of many lengths is played as `n` equal ones that fill as many tokens.
 What depends on n is attention alone, which is linear in 1 / n: two whole n are played, and the line
-through both is taken at reach / tokens, the attention that there is. Steps are those of the fast
-path (`twin.engine.longest_path`).
+through both is taken at reach / tokens, the attention that there is.
 
 A pass forward only has no backward to wait for: m micro-batches flow through the stages one after
 the other, as in a flow shop of equal jobs, sum(t) + (m - 1) max(t), t being what each stage takes
@@ -98,7 +97,7 @@ def micro_batches(trainer: Scenario, least: int) -> int:
 def _step_ns(trainer: Plan, batch: Batch, count: int, n: int) -> int:
     """An optimizer step of so many micro-batches of n sequences."""
     scenario = _with(trainer, batch, micro_batches(trainer.scenario, count), n)
-    return simulate(lower(plan(scenario)), fidelity="fast").step_ns
+    return simulate(lower(plan(scenario))).step_ns
 
 
 def _forward_ns(trainer: Plan, batch: Batch, count: int, n: int) -> int:

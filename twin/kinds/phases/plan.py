@@ -148,7 +148,7 @@ def _checked(phase: Scenario) -> PhaseCheck:
 def near(scenario: Scenario, nearest: Nearest | None) -> tuple[Suggestion, ...]:
     """Plans near to a phase's that fit on its cluster, the nearest first: with the fewest changes;
     of those the batch alone, which leaves layout and memory as they were written, by how little it
-    changes; then by days of the whole run, by the fast path. Empty where there is none."""
+    changes; then by days of the whole run. Empty where there is none."""
     every = nearest(scenario) if nearest else ()
     found = [one for one in every if not _needs_another_cluster(one)]
     return tuple(sorted(found, key=lambda one: _distance(one, scenario)))

@@ -60,8 +60,7 @@ class Step(Kind):
     def simulate(self, program: Program, tools: Tools = ALONE) -> Trace:
         from twin.engine import simulate
 
-        fidelity = "fast" if tools.fidelity == "fast" else "events"
-        return simulate(program, tools.progress, fidelity=fidelity, extrapolate=tools.extrapolate)
+        return simulate(program, tools.progress, extrapolate=tools.extrapolate)
 
     def report(self, plan: Plan, trace: Trace, run: RunInfo) -> Report:
         from twin.reports import report
