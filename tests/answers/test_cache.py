@@ -24,6 +24,7 @@ from tests.cli.conftest import SMALL
 from twin.answers import Run, ask, parquet, recall, run_store, stored
 from twin.answers.run_store import key
 from twin.engine import lower, simulate
+from twin.kinds.base import Fidelity, told_apart
 from twin.loading import load, scenario_hash
 from twin.planning import plan
 from twin.scenario import Scenario
@@ -126,14 +127,15 @@ def test_an_edit_of_the_scenario_is_another_answer(small: Scenario, tmp_path: Pa
     assert len(stored()) == 2
 
 
-def test_every_fidelity_has_an_answer_of_its_own(small: Scenario, runs: Path) -> None:
-    for fidelity, ranks in (("events", "folded"), ("group", "group")):
-        program = lower(plan(small), ranks)
-        assert_same(ask(small, fidelity=fidelity).trace, simulate(program))
-        again = ask(small, fidelity=fidelity)
-        assert (again.cached, again.report.provenance.fidelity) == (True, fidelity)
-    name = scenario_hash(small)
-    assert {path.name for path in runs.iterdir()} == {name, f"{name}-group"}
+@pytest.mark.parametrize(("fidelity", "ending"), [("events", ""), ("group", "-group")])
+def test_every_fidelity_has_an_answer_of_its_own(
+    fidelity: Fidelity, ending: str, small: Scenario, runs: Path
+) -> None:
+    program = lower(plan(small), told_apart(fidelity))
+    assert_same(ask(small, fidelity=fidelity).trace, simulate(program))
+    again = ask(small, fidelity=fidelity)
+    assert (again.cached, again.report.provenance.fidelity) == (True, fidelity)
+    assert [path.name for path in runs.iterdir()] == [scenario_hash(small) + ending]
 
 
 @pytest.mark.parametrize("part", ["source", "twin_version"])

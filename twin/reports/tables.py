@@ -242,7 +242,6 @@ def nearest_table(found: Sequence[Suggestion]) -> Table:
     for one in found:
         figures = [show(one.kpis[kpi.key], kpi.unit) for kpi in told]
         table.add_row(one.words, gibibytes(one.headroom_bytes), *figures)
-    table.caption = "times are fast estimates, which leave out that transfers share links"
     return table
 
 

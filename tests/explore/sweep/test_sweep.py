@@ -14,6 +14,7 @@ import pytest
 
 import twin
 from tests.explore.sweep.conftest import SMALL
+from twin.answers.answer import ask
 from twin.cli.main import main
 from twin.loading import load
 
@@ -246,19 +247,15 @@ def test_the_limit_says_the_size_and_how_to_raise_it(sweep: Sweep):
     assert sweep("--grid", "cluster.nodes=2", "--limit", "1", "--json").code == 0
 
 
-def test_figures_with_failures_follow_the_closed_form(sweep: Sweep, tmp_path: Path):
-    from twin.goodput import expected_goodput  # noqa: PLC0415  of this test only
-
+def test_figures_with_failures_are_those_of_a_run(sweep: Sweep, tmp_path: Path):
     section = """\
 goodput:
   failures: llama3-h100
   restart: megascale
   checkpoint: {every: auto, save: synchronous, storage: {per_node: 1GB/s, total: 8GB/s}}
+  seeds: 2
 """
     (tmp_path / "small.yaml").write_text(SMALL + section)
     (point,) = sweep("--grid", "cluster.nodes=2", "--json").document["points"]
-    figures, plan = point["kpis"], twin.plan(load("small.yaml"))
-    share = expected_goodput(plan, figures["step_seconds"]).fraction
-    assert figures["goodput_fraction"] == share
-    assert figures["days_with_failures"] * share == pytest.approx(figures["days"])
-    assert figures["cost_usd_with_failures"] * share == pytest.approx(figures["cost_usd"])
+    assert point["kpis"] == ask(load("small.yaml", ["cluster.nodes=2"]), cache=False).report.kpis
+    assert 0 < point["kpis"]["goodput_fraction"] < 1

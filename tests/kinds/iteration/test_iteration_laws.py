@@ -93,7 +93,8 @@ def test_equal_sequences_train_as_the_step_simulator_says() -> None:
         "parallel.micro_batch=4",
         "train.global_batch=128seq",
     ]
-    step = simulate(lower(plan(load("kimi-k2-256xh800", [s for s in same if "rl." not in s]))))  # fmt: skip
+    alone = load("kimi-k2-256xh800", [one for one in same if "rl." not in one])
+    step = simulate(lower(plan(alone)))
     (one,) = played(ALIKE).rounds
     assert one.batch.steps == (2,)
     assert one.batch.filled == 1.0

@@ -52,8 +52,8 @@ def test_a_run_of_which_no_phase_can_run_is_refused_without_a_search(
 
 
 def test_a_phase_that_does_not_fit_exits_with_4(twin_command: Command, write: Write) -> None:
-    for verb in (("run"), ("check",)):
-        code, out, _ = twin_command(verb[0], str(write()), *verb[1:], "--set", LARGE)
+    for verb in ("run", "check"):
+        code, out, _ = twin_command(verb, str(write()), "--set", LARGE)
         assert code == 4
         assert "long: Does not fit" in out
 

@@ -98,7 +98,6 @@ def _nearest_table(one: PhaseCheck) -> Table:
         step = show(near.kpis["step_seconds"], "s")
         room = gibibytes(near.headroom_bytes)
         table.add_row(as_flags(one.index, near), room, step, digits(days))
-    table.caption = "times are fast estimates, which leave out that transfers share links"
     return table
 
 
