@@ -131,8 +131,9 @@ def test_port_rates_are_those_that_the_engine_plays(name: str) -> None:
 
 def test_transfers_in_flight_are_not_less_than_the_waits_for_them() -> None:
     """Where nothing slows a transfer, waits cannot exceed what is in flight; but for sharded
-    parameters, whose gathers and reductions run on into the next pass."""
-    for name in set(NAMES) - {"zero3", "k2", "dualpipe"}:
+    parameters, whose gathers and reductions run on into the next pass, and for context ranks, whose
+    exchanges share NVLink with those of tensor ranks."""
+    for name in set(NAMES) - {"zero3", "context"}:
         for node in nodes(answered(name)[2]["exposed_communication_seconds"]):
             if node.formula == "in_flight - hidden":
                 alone, hidden = (child.value or 0.0 for child in node.children)

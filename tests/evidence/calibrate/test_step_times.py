@@ -61,7 +61,7 @@ def rows(noise: float = 0.0, *more: str, host: float = 6.0) -> tuple[StepRow, ..
         steps.append(StepRow(name, scenario, 1.0, "fit", DEFAULT))
     played = StepSimulator(steps, BASE)
     truth = TRUTH | {HOST: host}
-    seconds = [np.exp(played.exact(row, truth)) for row in range(len(steps))]
+    seconds = [np.exp(played.error(row, truth)) for row in range(len(steps))]
     factors = np.exp(random.normal(scale=noise, size=len(steps)))
     pairs = zip(steps, seconds, factors, strict=True)
     return tuple(replace(step, measured=float(s * f)) for step, s, f in pairs)

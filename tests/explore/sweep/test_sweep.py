@@ -253,7 +253,7 @@ goodput:
   failures: llama3-h100
   restart: megascale
   checkpoint: {every: auto, save: synchronous, storage: {per_node: 1GB/s, total: 8GB/s}}
-  seeds: 2
+  seeds: 10
 """
     (tmp_path / "small.yaml").write_text(SMALL + section)
     (point,) = sweep("--grid", "cluster.nodes=2", "--json").document["points"]
