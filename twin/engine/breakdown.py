@@ -91,10 +91,14 @@ class Stretches:
 
     def sums(self, start: Times, end: Times) -> list[dict[str, int]]:
         """Nanoseconds per cause between two times of each role."""
-        spent = np.minimum(self.end, end[self.role]) - np.maximum(self.start, start[self.role])
-        places, count = self.role * len(CAUSES) + self.cause, len(start) * len(CAUSES)
+        role, began, ended, cause = self.role, self.start, self.end, self.cause
+        within = (ended > start[role]) & (began < end[role])
+        if not within.all():
+            role, began, ended, cause = role[within], began[within], ended[within], cause[within]
+        spent = np.minimum(ended, end[role]) - np.maximum(began, start[role])
         # Sums of whole numbers below 2^53 are exact.
-        total = np.bincount(places, np.maximum(spent, 0), minlength=count).astype(np.int64)
+        count = len(start) * len(CAUSES)
+        total = np.bincount(role * len(CAUSES) + cause, spent, minlength=count).astype(np.int64)
         rows = total.reshape(-1, len(CAUSES)).tolist()
         return [dict(zip(CAUSES, row, strict=True)) for row in rows]
 

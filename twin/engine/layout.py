@@ -110,13 +110,21 @@ def _stage(
         target=target,
         target_stage=target_stage,
         marks=role.marks,
-        sending=np.intersect1d(step, [*steps.traffic]).astype(np.int64),
+        sending=_sending(steps, step),
         grouped={
             name: np.nonzero(steps.group[step] == code)[0] for code, name in enumerate(steps.groups)
         },
         messages=role.messages(),
         copies=role.copies(),
     )
+
+
+def _sending(steps: Steps, step: Indices) -> Numbers:
+    """The steps of a stage that send something."""
+    present = np.zeros(len(steps.stream), bool)
+    present[step] = True
+    sends = np.fromiter(steps.traffic, np.int64)
+    return sends[present[sends]]
 
 
 def _targets(

@@ -71,7 +71,8 @@ def traced(program: Program, graph: Graph, played: Played, period: Period | None
     spent = stretches(graph, played, ends)
     first, last = steady_spans(graph, played)
     early, late = spent.sums(begins, first), spent.sums(last, ends)
-    rows, steady = spent.sums(begins, ends), spent.sums(windows, windows + length)
+    rows = spent.sums(begins, ends)
+    steady = spent.sums(windows, windows + length) if extra else rows
     times = _times(graph, played, (windows, length, extra))
     carried, busy = program.wiring.used(_carried(program, graph, times), step_ns)
     spans, rows_of, names = _spans(graph, played)

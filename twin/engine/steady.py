@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from twin.engine.played import Played
 from twin.engine.program import Program
-from twin.schedules.base import Action
+from twin.planning.columns import Columns, columns_of
 
-Orders: TypeAlias = tuple[tuple[Action, ...], ...]
 Marks: TypeAlias = Sequence[NDArray[np.int64]]
 """Per role: the first operation of each action, in order, and one past the last."""
 
@@ -79,11 +78,13 @@ def prove(
     pattern = _period(program, program.microbatches)
     if pattern is None or pattern != _period(program, played_microbatches):
         return None
-    orders = program.schedule.order(program.stages, program.chunks_per_stage, played_microbatches)
+    shape = program.stages, program.chunks_per_stage, played_microbatches
+    # A frozen section has a hash, which pyright does not see.
+    orders = columns_of(program.schedule, *shape)  # pyright: ignore[reportArgumentType]
     reach, margin = _reach(program, pattern) * pattern, _margin(program, pattern) * pattern
     repeats = (program.microbatches - played_microbatches) // pattern
     tolerance = ROUNDING_NS if played.shared and ROUNDING_NS * repeats <= LARGEST_ERROR_NS else 0
-    proof = _Proof(marks, played, orders, played_microbatches, reach, margin)
+    proof = _Proof(marks, played, orders, _forwards(orders), played_microbatches, reach, margin)
     for period in proof.candidates(program, pattern, tolerance):
         length = proof.length(program, period, tolerance)
         if length is not None:
@@ -100,7 +101,9 @@ class _Proof:
 
     marks: Marks
     played: Played
-    orders: Orders
+    orders: Sequence[Columns]
+    forwards: Sequence[NDArray[np.intp]]
+    """Of each stage, their places in its order."""
     microbatches: int
     """Played."""
     reach: int
@@ -114,13 +117,15 @@ class _Proof:
         equally much later."""
         starts = np.stack(
             [
-                self.played.start[marks[self._forwards(role.stage)]]
+                self.played.start[marks[self.forwards[role.stage]]]
                 for marks, role in zip(self.marks, program.roles, strict=True)
             ]
         )
         each = starts.shape[1] // self.microbatches
         end = starts.shape[1] - 1 - self.margin * each
         begin = end - self.reach * each
+        if each == 0:
+            return
         for period in range(pattern, begin // each + 1, pattern):
             back = period * each
             last = starts[:, end] - starts[:, end - back]
@@ -136,7 +141,7 @@ class _Proof:
         for index, role in enumerate(program.roles):
             begin, end, width = self._span(role.stage, period)
             order, marks = self.orders[role.stage], self.marks[index]
-            if begin < width or not _same_pattern(order, range(begin, end), width, period):
+            if begin < width or not _same_pattern(order, (begin, end), width, period):
                 return None
             if length is None:
                 start = self.played.start
@@ -155,19 +160,25 @@ class _Proof:
         _, end, width = self._span(stage, period)
         return int(self.played.start[self.marks[index][end - width]])
 
-    def _forwards(self, stage: int) -> list[int]:
-        return [i for i, action in enumerate(self.orders[stage]) if action.kind == "F"]
-
     def _span(self, stage: int, period: int) -> tuple[int, int, int]:
         """First and last action to compare (up to the last forward, less the margin), and the
         actions in a period."""
-        forwards = self._forwards(stage)
+        forwards = self.forwards[stage]
         per_microbatch = len(forwards) // self.microbatches
         end = len(forwards) - 1 - self.margin * per_microbatch
         begin, before = (end - n * per_microbatch for n in (self.reach, period))
         if min(begin, before) < 0:
             return 0, 0, 1  # too short to compare anything
-        return forwards[begin], forwards[end], forwards[end] - forwards[before]
+        first, last, one = forwards[[begin, end, before]].tolist()
+        return first, last, last - one
+
+
+def _forwards(orders: Sequence[Columns]) -> list[NDArray[np.intp]]:
+    kinds = ([kind == "F" for kind, _ in order.rows] for order in orders)
+    return [
+        np.flatnonzero(np.array(is_forward)[order.row])
+        for is_forward, order in zip(kinds, orders, strict=True)
+    ]
 
 
 def _period(program: Program, microbatches: int) -> int | None:
@@ -191,13 +202,13 @@ def _margin(program: Program, period: int) -> int:
     return ceil(_warmup(program) / period)
 
 
-def _same_pattern(order: tuple[Action, ...], span: range, width: int, period: int) -> bool:
-    return all(
-        order[i].kind == order[i - width].kind
-        and order[i].chunk == order[i - width].chunk
-        and order[i].paired == order[i - width].paired
-        and order[i].microbatch == order[i - width].microbatch + period
-        for i in span
+def _same_pattern(order: Columns, span: tuple[int, int], width: int, period: int) -> bool:
+    begin, end = span
+    now, before = slice(begin, end), slice(begin - width, end - width)
+    return bool(
+        (order.row[now] == order.row[before]).all()
+        and (order.paired[now] == order.paired[before]).all()
+        and (order.microbatch[now] == order.microbatch[before] + period).all()
     )
 
 
