@@ -90,21 +90,17 @@ def _stage(
     kinds: tuple[NDArray[np.int64], NDArray[np.int64]],
 ) -> Stage:
     steps, blocks = table.steps, role.blocks
-    block = np.repeat(np.arange(len(blocks)), np.diff(role.base))
-    place = np.arange(role.size) - role.base[block]
-    step = (table.first[blocks[:, 0]][block] + place).astype(np.int32)
-    bits = np.zeros(role.size, np.int64)
-    marked = np.nonzero(blocks[:, 1][block])[0]
-    bits[marked] = kinds[1][kinds[0][blocks[:, 1]][block[marked]] + place[marked]]
-    lane = 2 * (bits & LANE)
-    chunk, microbatch = blocks[block, 2 + lane], blocks[block, 3 + lane]
-    microbatch[bits & BUCKET > 0] = -1
+    sizes = np.diff(role.base)
+    begins = table.first[blocks[:, 0]] - role.base[:-1]
+    step = (np.repeat(begins, sizes) + np.arange(role.size)).astype(np.int32)
+    chunk, microbatch = (np.repeat(blocks[:, of].astype(np.int32), sizes) for of in (2, 3))
+    _mark(role, kinds, chunk, microbatch)
     targets, target, target_stage, waits = _targets(steps, step, edges)
     waits += np.bincount(role.needs[1], minlength=role.size)
     return Stage(
         step=step,
-        chunk=chunk.astype(np.int32),
-        microbatch=microbatch.astype(np.int32),
+        chunk=chunk,
+        microbatch=microbatch,
         waits=waits.astype(np.int32),
         targets=targets,
         target=target,
@@ -117,6 +113,25 @@ def _stage(
         messages=role.messages(),
         copies=role.copies(),
     )
+
+
+def _mark(
+    role: StageBlocks,
+    kinds: tuple[NDArray[np.int64], NDArray[np.int64]],
+    chunk: Indices,
+    microbatch: Indices,
+) -> None:
+    """Write down which operations are of the second pass of a pair, and which of no micro-batch."""
+    marked = np.flatnonzero(role.blocks[:, 1])
+    sizes = np.diff(role.base)[marked]
+    block = np.repeat(marked, sizes)
+    place = np.arange(len(block)) - np.repeat(row_starts(sizes)[:-1], sizes)
+    op = role.base[block] + place
+    bits = kinds[1][kinds[0][role.blocks[block, 1]] + place]
+    second = bits & LANE > 0
+    for column, of in ((chunk, 4), (microbatch, 5)):
+        column[op[second]] = role.blocks[block[second], of]
+    microbatch[op[bits & BUCKET > 0]] = -1
 
 
 def _sending(steps: Steps, step: Indices) -> Numbers:
