@@ -129,7 +129,7 @@ def choose(page, label: str, option: str) -> None:
 
 def show(page, label: str) -> None:
     """Switch something on."""
-    page.get_by_test_id("stCheckbox").filter(has_text=label).locator("label").click()
+    page.get_by_test_id("stCheckbox").filter(has_text=label).locator("label").first.click()
     settle(page)
 
 

@@ -27,7 +27,7 @@ def test_a_search_finds_layouts_and_a_mark_opens_as_a_scenario(visitor, address)
     mark = chart.locator(".scatterlayer .trace .points path").last
     box = mark.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    chart.locator(".hoverlayer .hovertext").get_by_text("of memory to spare").first.wait_for()
+    chart.locator(".hoverlayer .hovertext").get_by_text("Memory left").first.wait_for()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     settle(page)
     page.get_by_role("button", name="Open as scenario").first.click()

@@ -406,7 +406,7 @@ def coverage(groups: Sequence[Coverage], theme: Theme) -> Picture:
         hover="%{y}: %{x:.0f} %",
     )
     frame = Frame(
-        x=Axis("Measurements inside their 80 % interval, percent", span=(0.0, 100.0)),
+        x=Axis("Inside the 80 % interval, percent", span=(0.0, 100.0)),
         y=name_axis(names),
         height=60 + 30 * len(groups),
         theme=theme,
