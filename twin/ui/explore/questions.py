@@ -95,7 +95,6 @@ class SweepAsked:
         words = ["twin", "sweep", self.plan.name, *_sets(self.plan)]
         for axis in self.axes:
             words += ["--grid", axis]
-        words += ["--fidelity", self.fidelity] if self.fidelity != "whole" else []
         return shlex.join(words)
 
 

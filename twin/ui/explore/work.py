@@ -280,7 +280,7 @@ def _around(found: Recommendation, folder: Path) -> Iterator[tuple[ParallelLayou
     layouts = list(_changed(middle.layout, found.asked.space))[:_AROUND]
     scenario = found.asked.scenario
     base = document(scenario)
-    points = [SweepPoint(base, layout.overrides(scenario), "events") for layout in layouts]
+    points = [SweepPoint(base, layout.overrides(scenario)) for layout in layouts]
     for place, outcome in answer_points(points, pool=ALONE, folder=folder):
         yield layouts[place], outcome
 
