@@ -113,7 +113,7 @@ def test_a_synthesis_of_trajectories_survives_kills(kills: int, tmp_path: Path) 
 @KILLS
 def test_rollouts_and_what_learns_from_them_survive_kills(kills: int, tmp_path: Path) -> None:
     """A checkpoint after each iteration; what is logged behind the newest one comes again."""
-    words: dict[str, Any] = {"iterations": 3 * kills, "rollout": {"tokens": 60, "slice": 5}}
+    words: dict[str, Any] = {"iterations": 6 * kills, "rollout": {"tokens": 60, "slice": 5}}
 
     def asked(name: str) -> Any:
         train = {"checkpoint_every": 1, "output": str(tmp_path / name)}
