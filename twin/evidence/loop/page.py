@@ -223,7 +223,7 @@ def _actions(outcomes: Sequence[LayoutOutcome]) -> Iterator[str]:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """A Markdown table with numbers as code: a dated page shows them, and nobody computes them."""
     quoted = ([first, *map(_number, rest)] for first, *rest in rows)
-    return markdown(header, quoted)
+    return markdown([*map(_number, header)], quoted)
 
 
 def _number(cell: str) -> str:
