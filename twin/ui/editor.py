@@ -396,7 +396,7 @@ def as_text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return json.dumps(value) if value.replace(".", "", 1).isdigit() else value
     if isinstance(value, list) and all(isinstance(one, str) for one in cast(list[Any], value)):
         return listed(cast(list[str], value))
     return json.dumps(value)
