@@ -99,6 +99,7 @@ def _revert(page: Any) -> None:
     """Take the last edit back. A click may meet the sidebar while it is drawn anew, and is lost;
     then it is made once more, as people do."""
     button = page.get_by_role("button", name="Revert")
+    button.last.wait_for()  # the sidebar may be drawn once more after the page
     before = button.count()
     for patience_ms in (PATIENCE_MS / 6, PATIENCE_MS):
         button.last.click()
