@@ -24,6 +24,9 @@ MOST_PLAYED: Final = 16
 """Layouts of one size of cluster that are simulated at first, those left out that do not fit."""
 PATIENCE: Final = 40.0
 """Seconds after which a search looks at no more layouts: OURS, as long as people wait."""
+UNFIT: Final = 4
+"""OURS: by how many layouts of a size that do not fit may outnumber those that do, before others
+that seem tight wait."""
 NEAR: Final = 0.03
 """Share of a size's best step within which every layout is simulated, as far as bounds tell: OURS,
 what layouts differ by on a real cluster from one day to the next."""
@@ -78,6 +81,7 @@ class Size:
         best."""
         candidates = self.space.candidates
         while self.asked < len(candidates) and len(self.fitting) < self.most:
+            self._prefer_likely()
             candidate = candidates[self.asked]
             if not self._is_late(candidate):
                 self.asked += 1
@@ -85,6 +89,16 @@ class Size:
             del candidates[self.asked]
             self.late += 1
         return None
+
+    def _prefer_likely(self) -> None:
+        """Put a layout that seems to fit first, while many did not fit."""
+        candidates = self.space.candidates
+        if candidates[self.asked].likely or self.unfit < len(self.fitting) + UNFIT:
+            return
+        for place in range(self.asked + 1, len(candidates)):
+            if candidates[place].likely:
+                candidates.insert(self.asked, candidates.pop(place))
+                return
 
     def _is_late(self, candidate: Candidate) -> bool:
         leader = self.leader
