@@ -79,6 +79,9 @@ class TrainSpec(ProcessSpec):
     """Steps between looks at the weights' spectral norms and SVD entropies; 0: none."""
     timeline: Flag = False
     """Write what ran when, per rank, into the folder `timeline`."""
+    profile: Whole = 0
+    """Steps, from the third on, that torch's profiler traces, per rank, into the folder `profile`;
+    0: none."""
     pace: str | None = None
     """File of the least seconds of each pass: the ranks sleep for the rest, as if their devices
     were that slow."""

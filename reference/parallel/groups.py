@@ -33,7 +33,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reference.parallel.mesh import Kind
-from reference.parallel.timeline import Tape, Transfer
+from reference.parallel.timeline import Stream, Tape, Transfer
 
 
 class PostedMessages:
@@ -139,7 +139,7 @@ class Group:
     def all_reduce(self, x: Tensor, name: str, reduction: Reduction = "sum") -> Tensor:
         """The sum or the maximum over all ranks, in place."""
         if self.handle is not None:
-            with self._written(name, "all_reduce", x.nbytes):
+            with self.transfer("data", name, "all_reduce", x.nbytes):
                 dist.all_reduce(x, op=_OPERATIONS[reduction], group=self.handle)
         return x
 
@@ -162,7 +162,7 @@ class Group:
             if into_X.data_ptr() != part.data_ptr():
                 into_X.copy_(part)
             return into_X
-        with self._written(name, "all_gather", into_X.nbytes):
+        with self.transfer("data", name, "all_gather", into_X.nbytes):
             dist.all_gather_single(into_X, part, group=self.handle)
         return into_X
 
@@ -173,7 +173,7 @@ class Group:
         each without. Wait for what comes with `Moving.wait`."""
         rows = x.shape[0] if received is None else sum(received)
         out = x.new_empty(rows, *x.shape[1:])
-        transfer = self.tape.transfer("expert", name, x.nbytes, self.kind, "all_to_all")
+        transfer = self.transfer("expert", name, "all_to_all", x.nbytes).begin()
         if self.posts(x):
             exchange = all_to_all(out, x, received, sent, self.handle)
             return Moving(out, x, exchange, transfer)
@@ -183,8 +183,10 @@ class Group:
         assert work is not None
         return Moving(out, x, work, transfer)
 
-    def _written(self, name: str, kind: str, size: int) -> Transfer:
-        return self.tape.transfer("data", name, size, self.kind, kind)
+    def transfer(self, stream: Stream, name: str, kind: str, size: int) -> Transfer:
+        """A line of the timeline for a collective of so many bytes."""
+        ranks = ", ".join(map(str, self.ranks))
+        return self.tape.transfer(stream, name, size, self.kind, kind, ranks)
 
 
 @dataclass(slots=True)
@@ -252,6 +254,7 @@ class Sums:
             self.thread = Thread(target=self._in_turn, args=(self.thread,), daemon=True)
             self.thread.start()
             return
+        self._transfer.begin()
         for x_X, into in zip(tensors, self._sums, strict=True):
             work = self._sum(into, x_X, group)
             assert work is not None
@@ -274,7 +277,7 @@ class Sums:
         """Sum everything, on a thread of its own."""
         if before is not None:
             before.join()
-        self._transfer.start = self._group.tape.mark()
+        self._transfer.begin()
         try:
             for x_X, into in zip(self._tensors, self._sums, strict=True):
                 work = self._sum(into, x_X, self._group)
@@ -312,4 +315,4 @@ def all_gather_parts(group: Group, tensors: Sequence[Tensor], name: str) -> None
 
 def _written(group: Group, tensors: Sequence[Tensor], name: str, kind: str) -> Transfer:
     size = sum(x_X.nbytes for x_X in tensors)
-    return group.tape.transfer("data", name, size, group.kind, kind)
+    return group.transfer("data", name, kind, size)

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.parallel.timeline import Stream, Tape
+from reference.parallel.timeline import Stream, Tape, ended
 from twin.schedules.base import Action, ChunkMap
 
 Direction = Literal["forward", "backward"]
@@ -62,6 +62,10 @@ class Route:
     def handle(self, direction: Direction, sender: int, receiver: int) -> dist.ProcessGroup | None:
         """The process group of a message between two stages."""
         return self.handles[channel(direction, sender, receiver)]
+
+    def between(self, sender: int, receiver: int) -> str:
+        """The ranks of two stages, as the timeline tells those of a message."""
+        return f"{self.ranks[sender]} > {self.ranks[receiver]}"
 
     def target(self, action: Action) -> tuple[Key, int] | None:
         """The message that an action sends, and the stage that gets it; None where there is none,
@@ -180,7 +184,10 @@ class Messages:
             try:
                 buffer = torch.empty_like(like)
                 group = self.route.handle(key[0], stage, self.route.stage)
+                between = self.route.between(stage, self.route.stage)
+                note = self._tape.note(f"pipeline: {_NAME[key[0]]} [{between}]")
                 dist.recv(buffer, self.route.ranks[stage], group=group)
+                ended(note)
                 self._tape.arrival(_NAME[key[0]], key[1], key[2])
                 self._box.put(key, buffer)
             except Exception as error:  # noqa: BLE001  raised where somebody waits
@@ -196,7 +203,12 @@ class Messages:
         try:
             tensor = made.take()
             sending = self._tape.transfer(
-                _STREAM[direction], _NAME[direction], tensor.nbytes, "pipeline", "send"
+                _STREAM[direction],
+                _NAME[direction],
+                tensor.nbytes,
+                "pipeline",
+                "send",
+                self.route.between(self.route.stage, stage),
             )
             sending.chunk, sending.microbatch = chunk, microbatch
             with sending:

@@ -24,14 +24,22 @@ from time import sleep, time_ns
 from typing import Final, TypeVar
 
 from torch import Tensor
+from torch.profiler import record_function
 
 from reference.parallel.groups import Group
-from reference.parallel.timeline import Tape, TimelineSpan
+from reference.parallel.timeline import Mark, Tape, TimelineSpan, ended
 from twin.errors import Problem, UsageError
 from twin.schedules.base import Pass
 
 T = TypeVar("T")
 NS: Final = 1e9
+_WORDS: Final = {
+    "F": "forward",
+    "B": "backward",
+    "I": "backward_input",
+    "W": "backward_weight",
+}
+"""Passes as annotations name them."""
 
 
 class Running:
@@ -46,11 +54,14 @@ class Running:
         self.place = place
         self.pair: Pair | None = None
         self._pace = list(pace)
-        self.begin()
+        self._begun: Mark = 0
+        self._issued = 0
+        self._note: record_function | None = None
 
     def begin(self) -> None:
         """A stretch of computing begins."""
         self._begun, self._issued = self.tape.mark(), time_ns()
+        self._note = self.tape.note(self._text)
 
     def end(self) -> None:
         """It ends, not before its time."""
@@ -59,8 +70,14 @@ class Running:
             if len(self._pace) > 1:
                 self._pace.pop(0)
             sleep(max(0.0, (wanted - time_ns()) / NS))
+        ended(self._note)
         times = self._begun, self.tape.mark()
         self.tape.span(TimelineSpan(self.tape.step, "compute", self.name, *self.place, *times))
+
+    @property
+    def _text(self) -> str:
+        chunk, microbatch = self.place
+        return f"{_WORDS.get(self.name, self.name)}, chunk {chunk}, micro-batch {microbatch}"
 
 
 class Turns:

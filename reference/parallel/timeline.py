@@ -9,6 +9,10 @@ reduce-scatter, all rows sent in an all-to-all.
 
 A host that issues kernels knows only when it issued them. So on a GPU a mark is an event on the
 current stream, which says when the device came to it. Events become nanoseconds when a step ends.
+
+While torch's profiler listens, each span is an annotation of its trace, too, so that a trace can be
+read in the same terms: a pass `forward, chunk 0, micro-batch 3`, a transfer `expert: dispatch
+[0, 1]` with its group and the ranks in it, a message `pipeline: activations [0 > 2]`.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from time import time_ns
 from typing import Any, Final, Literal, Protocol, Self, TextIO
 
 import torch
+from torch.profiler import record_function
 
 VERSION: Final = 1
 FOLDER: Final = "timeline"
@@ -140,6 +145,8 @@ class Tape:
         """Collectives by name, group and kind."""
         self.bytes: Counter[tuple[str, str, str]] = Counter()
         """Their payloads."""
+        self.profiled = False
+        """Whether torch's profiler listens."""
         self._file: TextIO | None = None
         self._spans: list[TimelineSpan] = []
         self._arrivals: list[Arrival] = []
@@ -164,6 +171,15 @@ class Tape:
         """This moment; nothing while no file is open."""
         return self._clock.mark() if self.writes else 0
 
+    def note(self, text: str) -> record_function | None:
+        """An annotation of the profiler's trace that begins now; nothing while none listens. It
+        ends on the thread that begins it."""
+        if not self.profiled:
+            return None
+        note = record_function(text)
+        note.__enter__()
+        return note
+
     def memory(self, name: str, size: int) -> None:
         """Something takes so many bytes now; the most of a step is written."""
         if self._file is not None:
@@ -185,11 +201,14 @@ class Tape:
         if self._file is not None:
             self._arrivals.append(Arrival(self.step, name, chunk, microbatch, self.mark()))
 
-    def transfer(self, stream: Stream, name: str, size: int, group: str, kind: str) -> Transfer:
-        """A collective that begins now; it ends with `Transfer.end`, or as a context manager."""
+    def transfer(
+        self, stream: Stream, name: str, size: int, group: str, kind: str, ranks: str
+    ) -> Transfer:
+        """A collective between `ranks`; it begins with `Transfer.begin`, and ends with
+        `Transfer.end`."""
         self.counts[name, group, kind] += 1
         self.bytes[name, group, kind] += size
-        return Transfer(self, stream, name, size, group, self.mark())
+        return Transfer(self, stream, name, size, group, ranks)
 
     def end_step(self, start: int, end: int | None = None) -> None:
         """The step is over, now or at `end`: write what it was. What lies before it belongs to
@@ -222,26 +241,42 @@ class Tape:
 
 @dataclass(slots=True)
 class Transfer:
-    """A transfer under way."""
+    """Something on its way between ranks."""
 
     tape: Tape
     stream: Stream
     name: str
     bytes: int
     group: str
-    start: Mark
+    ranks: str
+    """Numbers of all of them with commas between; of a message the sender's, `>`, the other's."""
+    start: Mark = 0
     chunk: int = NOWHERE
     microbatch: int = NOWHERE
+    note: record_function | None = None
+
+    def begin(self) -> Self:
+        """It begins now."""
+        self.start = self.tape.mark()
+        self.note = self.tape.note(f"{self.group}: {self.name} [{self.ranks}]")
+        return self
 
     def end(self) -> None:
         """It is complete."""
+        ended(self.note)
         place = self.chunk, self.microbatch, self.start, self.tape.mark()
         self.tape.span(
             TimelineSpan(self.tape.step, self.stream, self.name, *place, self.bytes, self.group)
         )
 
     def __enter__(self) -> Self:
-        return self
+        return self.begin()
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def ended(note: record_function | None) -> None:
+    """End an annotation, if there is one."""
+    if note is not None:
+        note.__exit__(None, None, None)

@@ -27,6 +27,7 @@ from reference.model import Transformer
 from reference.optim.diagnostics import Spectrum, spectra
 from reference.parallel.timeline import FOLDER
 from reference.parallel.world import World, joined
+from reference.trainer.profile import Profiler
 from reference.trainer.resume import find, put_back, save
 from reference.trainer.settings import Existing, opened, settings
 from reference.trainer.stages import Stage, balanced, microbatches, stages_of
@@ -82,6 +83,7 @@ class _Session:
     progress: Callable[[StepMetrics], None]
     tell: Callable[[str], None]
     stop: Stop
+    profiler: Profiler
 
 
 def train(
@@ -106,7 +108,8 @@ def train(
             tasks.refuse_impossible(run.evaluate, world.ranks)
         speaks = world.first
         tell, progress = (tell or _silent, progress or _silent) if speaks else (_silent, _silent)
-        folder, group = run.train.output and Path(run.train.output), world.groups["world"].handle
+        folder = Path(run.train.output) if run.train.output else None
+        group = world.groups["world"].handle
         checkpoint, refused = None, ()
         if folder:
             opening = opened(folder, existing)
@@ -129,7 +132,10 @@ def train(
             log.event("refused", trainee.step, message=problem.message)
         if checkpoint is not None:
             log.event("resume", trainee.step, name=checkpoint.path.name)
-        return _train_stages(_Session(run, tasks, trainee, log, progress, tell, stop or Stop()))
+        profiler = Profiler(folder, run.train.profile, world.rank, world.tape)
+        stack.callback(profiler.end)
+        watched = log, progress, tell, stop or Stop()
+        return _train_stages(_Session(run, tasks, trainee, *watched, profiler))
 
 
 def _train_stages(session: _Session) -> Result:
@@ -152,7 +158,7 @@ def _train_stage(session: _Session, stage: Stage) -> Ended:
     stopped = False
     with balanced(trainee.models, run.balance.sequence_loss / stage.accumulate, stage.sequence):
         while trainee.step < stage.end:
-            made = train_step(run, stage, trainee, stop)
+            made = session.profiler.step(lambda: train_step(run, stage, trainee, stop))
             step, stopped = made.step, made.stopped
             if step is None:
                 log.event("diverged", trainee.step)

@@ -43,6 +43,7 @@ MAY_CHANGE: Final = frozenset(
         "tensorboard",
         "timeline",
         "pace",
+        "profile",
     )
 ) | {"data.cache"}
 """What a resumed run may do otherwise: it changes no number of the training."""

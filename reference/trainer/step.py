@@ -35,7 +35,7 @@ from reference.optim.qk_clip import ClipReport, clip, clippable
 from reference.parallel.groups import Group, Reduction
 from reference.parallel.mesh import Mesh
 from reference.parallel.runtime import Outcome
-from reference.parallel.timeline import NOWHERE, TimelineSpan
+from reference.parallel.timeline import NOWHERE, TimelineSpan, ended
 from reference.text.loader import IGNORED, Batch, Weighed
 from reference.trainer.stages import Stage
 from reference.trainer.trainee import Trainee, flop_per_token
@@ -57,6 +57,7 @@ def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made
     started, begun = perf_counter(), time_ns()
     world, optimizer = trainee.world, trainee.optimizer
     world.tape.step = trainee.step + 1
+    note = world.tape.note(f"ProfilerStep#{world.tape.step}")
     for model in trainee.models:
         model.train()
     optimizer.lr = stage.learning_rate(run, trainee.step)
@@ -66,10 +67,12 @@ def train_step(run: RunSpec, stage: Stage, trainee: Trainee, stop: Stop) -> Made
     told = [outcome.loss, float(optimizer.norm_squares()), float(stop.signal is not None)]
     loss, squares, stops = world.groups["world"].reduced(told, "gradient_norm", trainee.device)
     if not isfinite(loss):
+        ended(note)
         return Made(None, stops > 0)
     clipped = _update(run, trainee)
     trainee.step += 1
     trainee.tokens += stage.tokens
+    ended(note)
     world.tape.end_step(begun)
     facts = _logged(stage, trainee, outcome, clipped)
     speed = _speed(stage, trainee, perf_counter() - started)
@@ -120,17 +123,21 @@ def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     """Move the weights, and what follows from the step's forwards."""
     optimizer, groups, tape = trainee.optimizer, trainee.world.groups, trainee.world.tape
     begun, first = time_ns(), tape.mark()
+    note = tape.note("optimizer")
     optimizer.advance()
+    ended(note)
     taken, advanced = time_ns() - begun, tape.mark()
     optimizer.gather()
     agree_maxima(trainee.models, groups["data"])
     adaptive = run.optimizer.clip.variant == "adaptive" and groups["pipeline"].size > 1
     everyone = population(trainee.models, groups["pipeline"]) if adaptive else None
     begun, gathered = time_ns(), tape.mark()
+    note = tape.note("optimizer")
     optimizer.move()
     clipped = clip(trainee.models, optimizer, run.optimizer.clip, everyone)
     least = begun + trainee.optimizer_ns - taken
     sleep(max(0.0, (least - time_ns()) / 1e9))
+    ended(note)
     for start, end in ((first, advanced), (gathered, tape.mark())):
         tape.span(TimelineSpan(tape.step, "compute", "optimizer", NOWHERE, NOWHERE, start, end))
     optimizer.publish()

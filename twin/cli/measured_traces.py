@@ -13,7 +13,8 @@ from twin.cli.output import Output
 from twin.evidence.traces.accounted import Accounted, accounted, arrivals
 from twin.evidence.traces.chrome import SUFFIXES
 from twin.evidence.traces.predicted import EXCHANGES, PredictedLayers, predicted_layers
-from twin.evidence.traces.rank import RankTrace, read_rank, together
+from twin.evidence.traces.rank import RankTrace
+from twin.evidence.traces.read import read_rank, together
 from twin.loading import load
 from twin.planning import plan
 from twin.planning.types import Mesh

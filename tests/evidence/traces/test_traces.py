@@ -19,7 +19,7 @@ from twin.evidence.traces.accounted import accounted, arrivals
 from twin.evidence.traces.chrome import Chrome
 from twin.evidence.traces.kernels import UNKNOWN, cause_of, kind_of
 from twin.evidence.traces.predicted import predicted_layers
-from twin.evidence.traces.rank import read_rank
+from twin.evidence.traces.read import read_rank
 from twin.planning import plan
 
 PUBLIC = Path(__file__).parents[4] / "shared/data/traces/deepseek-v3-train-pair-h800.json.gz"
@@ -153,10 +153,10 @@ def test_a_torn_or_strange_file_gives_what_it_has(tmp_path: Path) -> None:
         ("hello", "no `traceEvents`"),
         ("", "no `traceEvents`"),
         ('{"traceEvents": [{"ph": "X", nonsense}]}', "not JSON"),
-        ('{"traceEvents": []}', "no kernel of a GPU"),
+        ('{"traceEvents": []}', "no kernel of a GPU, and no operator"),
     ],
 )
-def test_what_is_no_trace_of_a_gpu_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UsageError, match=says):
         read_rank(tmp_path / "x.json")

@@ -39,7 +39,7 @@ def test_spans_transfers_and_the_step_have_the_times_of_the_device(tmp_path: Pat
 
     turns = Turns(tape)
     turns.alone(Running(tape, "F", (0, 0)), lambda: issue(5))
-    with tape.transfer("data", "gradients", 8, "data", "all_reduce"):
+    with tape.transfer("data", "gradients", 8, "data", "all_reduce", "0, 1"):
         issue(3)
     tape.arrival("activations", 0, 0)
     turns.alone(Running(tape, "B", (0, 0)), lambda: issue(7))

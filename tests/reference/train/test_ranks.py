@@ -24,6 +24,10 @@ from reference.parallel.timeline import FOLDER
 from reference.train import Result, train
 from tests.reference.parallel.ranks import run_ranks
 from tests.reference.train.mini import Load
+from twin.evidence.measured import step as measured
+from twin.evidence.measured.run_folder import read as measured_run
+from twin.evidence.traces.accounted import accounted, arrivals
+from twin.evidence.traces.read import read_rank, together
 
 K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"
 EXACT = [
@@ -88,17 +92,32 @@ def test_a_run_goes_on_under_another_layout(load: Load) -> None:
 
 
 @pytest.mark.slow
-def test_every_rank_writes_down_what_ran_when(load: Load, tmp_path: Path) -> None:
-    ranks, layout = LAYOUTS["all of K2"]
-    run_ranks(
-        ranks,
-        trained,
-        load(
-            *layout, "train.accumulate=4", "train.steps=2", "model.layers=4", "train.timeline=true"
-        ),
-    )
+@pytest.mark.parametrize(
+    ("ranks", "layout"),
+    [LAYOUTS["pipeline"], (4, ["parallel.pipeline=2", "parallel.expert=2"])],
+    ids=["2 ranks", "4 ranks"],
+)
+def test_every_rank_writes_down_what_ran_when_and_a_profiler_saw_the_same(
+    ranks: int, layout: list[str], load: Load, tmp_path: Path
+) -> None:
+    large = ["model.layers=4", "model.hidden=256", "train.sequence=256", "model.moe.width=256"]
+    about = ["train.accumulate=8", "train.steps=4", "train.timeline=true", "train.profile=2"]
+    run_ranks(ranks, trained, load(*layout, *large, *about))
     names = sorted(path.name for path in (tmp_path / "out" / FOLDER).iterdir())
     assert names == [f"rank-{rank:05d}.jsonl" for rank in range(ranks)]
+    written = measured.trace(measured_run(tmp_path / "out"), 4)
+    profiled = together(
+        rank
+        for path in sorted((tmp_path / "out" / "profile").iterdir())
+        for rank in read_rank(path)
+    )
+    for rank, begun, own in zip(profiled, arrivals(profiled), written.breakdown_ns, strict=True):
+        found = accounted(rank, 4, begun=begun)
+        # A timeline's step begins with the first rank, and ends with the last.
+        around = written.step_ns - found.step_ns
+        assert around < 0.1 * written.step_ns
+        for cause, time in found.row.items():
+            assert abs(time - own[cause]) < 0.02 * written.step_ns + around, (rank.rank, cause)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from twin.engine.trace import CAUSES
 from twin.evidence.traces.kernels import UNKNOWN, cause_of, kind_of
-from twin.evidence.traces.rank import NEVER, Ints, RankTrace
+from twin.evidence.traces.rank import HOST, NEVER, Ints, RankTrace
 
 FIRST: Final = (
     "compute", "optimizer", "other", "exposed_expert", "exposed_tensor", "exposed_context",
@@ -101,6 +101,8 @@ def _window(rank: RankTrace, step: int | None, rows: Ints) -> tuple[int, int]:
     """Start and end of a step on the device: up to the first kernel of the next one."""
     if not len(rows):
         return 0, 0
+    if rank.device == HOST and step is not None:
+        return rank.steps[step]
     first, last = int(rank.start[rows].min()), int(rank.end[rows].max())
     later = [number for number in rank.steps if step is not None and number > step]
     if later:

@@ -62,6 +62,12 @@ class Event(msgspec.Struct, gc=False):
     dur: float = -1
     args: Arguments = msgspec.field(default_factory=Arguments)
 
+    @property
+    def times(self) -> tuple[int, int]:
+        """Start and end, nanoseconds."""
+        start = round(1e3 * self.ts)
+        return start, start + round(1e3 * self.dur)
+
 
 class Shapes(msgspec.Struct, gc=False):
     """What a profiler says about a call, and about the kernels that it launched."""

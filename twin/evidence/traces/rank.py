@@ -11,7 +11,7 @@ pass, anything else of a forward pass, unless its annotation says otherwise. Ann
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,15 +19,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.errors import Problem, UsageError
 from twin.evidence.traces.chrome import Arguments, Chrome, Event
 from twin.loading.files import display
 
 Ints = NDArray[np.int64]
 GPU: Final = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-HOST: Final = frozenset({"cuda_runtime", "cuda_driver"})
+LAUNCHES: Final = frozenset({"cuda_runtime", "cuda_driver"})
+HOST: Final = -1
+"""The device of a rank without a GPU."""
 _AUTOGRAD: Final = "autograd::engine::evaluate_function"
-_STEP: Final = "ProfilerStep#"
+STEP: Final = "ProfilerStep#"
 NOTHING: Final = Arguments()
 NEVER: Final = -1
 """Start and end of a launch that was not recorded."""
@@ -145,7 +146,7 @@ class RankTrace:
 
 
 @dataclass
-class _Columns:
+class Columns:
     """Numbers of events as they come."""
 
     rows: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
@@ -170,6 +171,7 @@ class _Columns:
 
 
 _PACKED: Final = 50_000
+"""Rows that are kept as tuples."""
 
 
 @dataclass
@@ -183,15 +185,15 @@ class _Reader:
     threads: dict[tuple[int | str, int | str], int] = field(
         default_factory=dict[tuple[int | str, int | str], int]
     )
-    autograd: _Columns = field(default_factory=_Columns)
-    gpu: _Columns = field(default_factory=_Columns)
-    launches: _Columns = field(default_factory=_Columns)
+    autograd: Columns = field(default_factory=Columns)
+    gpu: Columns = field(default_factory=Columns)
+    launches: Columns = field(default_factory=Columns)
     notes: list[tuple[str, int, int, int]] = field(default_factory=list[tuple[str, int, int, int]])
     steps: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     def take(self, event: Event) -> None:
         """One event."""
-        start, length = round(1e3 * event.ts), round(1e3 * event.dur)
+        start, end = event.times
         told = event.args
         if event.cat in GPU:
             stream = told.stream if told.stream is not None else _number(event.tid)
@@ -199,16 +201,16 @@ class _Reader:
             word = self.words.setdefault(event.name, len(self.words))
             number = told.correlation if told.correlation is not None else NEVER
             says = self._say(told) if told.collective or told.members else 0
-            self.gpu.add(device, word, says, stream, start, start + length, number)
-        elif event.cat in HOST and told.correlation is not None:
-            self.launches.add(told.correlation, start, start + length, self._thread(event))
+            self.gpu.add(device, word, says, stream, start, end, number)
+        elif event.cat in LAUNCHES and told.correlation is not None:
+            self.launches.add(told.correlation, start, end, self._thread(event))
         elif event.cat == "cpu_op" and event.name.startswith(_AUTOGRAD):
-            self.autograd.add(self._thread(event), start, start + length)
+            self.autograd.add(self._thread(event), start, end)
         elif event.cat == "user_annotation":
-            if event.name.startswith(_STEP):
-                self.steps[int(event.name.removeprefix(_STEP))] = (start, start + length)
+            if event.name.startswith(STEP):
+                self.steps[int(event.name.removeprefix(STEP))] = (start, end)
             else:
-                self.notes.append((event.name, self._thread(event), start, start + length))
+                self.notes.append((event.name, self._thread(event), start, end))
 
     def _thread(self, event: Event) -> int:
         return self.threads.setdefault((event.pid, event.tid), len(self.threads))
@@ -221,8 +223,8 @@ class _Reader:
         table, launches = self.gpu.table(7), self.launches.table(4)
         launches = launches[:, np.argsort(launches[0], kind="stable")]
         autograd, named = Stretches.of(*self.autograd.table(3)), _Named(self.notes)
-        telling = [one for one in self.notes if _way(one[0])]
-        passes, ways = _Named(telling), np.array([*(_way(one[0]) for one in telling), 0])
+        telling = [one for one in self.notes if direction_of(one[0])]
+        passes, ways = _Named(telling), np.array([*(direction_of(one[0]) for one in telling), 0])
         found: list[RankTrace] = []
         for device in np.unique(table[0]).tolist():
             own = table[1:, table[0] == device]
@@ -262,7 +264,7 @@ _FORWARD: Final = re.compile(r"\(F\)|forward|fwd", re.IGNORECASE)
 _BACKWARD: Final = re.compile(r"\([BWI]\)|backward|bwd|wgrad|dgrad", re.IGNORECASE)
 
 
-def _way(name: str) -> int:
+def direction_of(name: str) -> int:
     """Which pass an annotation names: 1 the forward one, -1 the backward one, 0 none or both."""
     return bool(_FORWARD.search(name)) - bool(_BACKWARD.search(name))
 
@@ -287,19 +289,9 @@ def _launches(launches: Ints, number: Ints) -> tuple[Ints, Ints, Ints]:
     return start, end, thread
 
 
-def read_rank(path: Path) -> tuple[RankTrace, ...]:
-    """What each GPU of a trace did. Raises `UsageError` where there is none in it."""
+def read_gpus(path: Path) -> tuple[RankTrace, ...]:
+    """What each GPU of a trace did; none where there is none in it."""
     file, reader = Chrome(path), _Reader()
     for event in file.events(Event):
         reader.take(event)
-    found = reader.ranks(file)
-    if not found:
-        message = f"`{display(path)}` holds no kernel of a GPU"
-        fix = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-        raise UsageError([Problem("TW358", "", message, fix)])
-    return found
-
-
-def together(ranks: Iterable[RankTrace]) -> list[RankTrace]:
-    """By rank, as far as they say which they are."""
-    return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.device))
+    return reader.ranks(file)
