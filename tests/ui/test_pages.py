@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.ui.conftest import PAGES as PAGES_FOLDER
 from tests.ui.conftest import checked, events
 from twin.errors import TwinError
 from twin.loading import load
@@ -347,3 +348,19 @@ def test_what_is_wrong_with_a_brought_text_is_shown_at_its_own_name():
     found = answers.scenario_of(asked)
     assert isinstance(found, answers.Refusal)
     assert found.text.startswith("mine.yaml:2:")
+
+
+def test_a_link_is_made_when_share_is_opened_and_leads_to_the_page_that_is_there(opened):
+    """While a page is drawn, the sidebar of the page before stands beside it: a link that already
+    stood there would lead to that page."""
+    app = opened(FULL, page="result")
+    assert not any("plan=" in one.value for one in app.sidebar.code)
+    assert not app.sidebar.get("download_button")
+    app.session_state["Share"] = True
+    app.switch_page(str(PAGES_FOLDER / "compare.py"))
+    checked(app.run())
+    (link,) = (one.value for one in app.sidebar.code if "plan=" in one.value)
+    assert f"?v=1&plan={FULL}" in link
+    app.session_state["Export"] = True
+    checked(app.run())
+    assert len(app.sidebar.get("download_button")) > 1

@@ -27,6 +27,8 @@ from twin.ui.workspace import MOST_PLANS, Workspace, difference
 _PLAN: Final = "open plan"
 _BASELINE: Final = "baseline"
 _NAME: Final = "name of the plan"
+_SHARE: Final = "Share"
+_EXPORT: Final = "Export"
 _HEADLINE: Final = 4
 """Key figures beside every page."""
 _POLL: Final = 0.5
@@ -51,9 +53,7 @@ def sidebar(page: str) -> DeltaGenerator:
             _verdict(shown)
         with st.container(horizontal=True, gap="xsmall"):
             _manage(shown.workspace)
-            _share(shown.workspace, page)
-            with st.popover("Export"):
-                _export(shown)
+            _take_along(shown, page)
         _steps()
         changes(shown.plan)
         return st.container()  # last: what comes and goes moves no button under a click
@@ -195,18 +195,33 @@ def _manage(workspace: Workspace) -> None:
         )
 
 
+@st.fragment
+def _take_along(shown: OpenPlan, page: str) -> None:
+    """Share and export, each made when it is opened: while a page is being drawn, the sidebar of
+    the page before still stands beside it, and would give out that page's link."""
+    with st.container(horizontal=True, gap="xsmall"):
+        for name in (_SHARE, _EXPORT):
+            box = st.popover(name, key=name, on_change="rerun")
+            if not box.open:
+                continue
+            with box:
+                if name == _SHARE:
+                    _share(shown.workspace, page)
+                else:
+                    _export(shown)
+
+
 def _share(workspace: Workspace, page: str) -> None:
     """The link that opens the same page with the same plans elsewhere."""
-    with st.popover("Share"):
-        whole = portable(workspace, session.known())
-        link = address(st.context.url or "", whole, session.shown_section(page))
-        st.markdown("This link opens the same page, with all plans and edits:")
-        st.code(link, language=None, wrap_lines=True, height=120)
-        if len(link) > COMFORTABLE:
-            st.caption(
-                f"The link has {len(link):,} characters. Some programs cut links of more than "
-                f"{COMFORTABLE:,}. To be safe, export the scenario and send the file."
-            )
+    whole = portable(workspace, session.known())
+    link = address(st.context.url or "", whole, session.shown_section(page))
+    st.markdown("This link opens the same page, with all plans and edits:")
+    st.code(link, language=None, wrap_lines=True, height=120)
+    if len(link) > COMFORTABLE:
+        st.caption(
+            f"The link has {len(link):,} characters. Some programs cut links of more than "
+            f"{COMFORTABLE:,}. To be safe, export the scenario and send the file."
+        )
 
 
 def portable(workspace: Workspace, known: ScenarioFiles) -> Workspace:
