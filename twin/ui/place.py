@@ -27,11 +27,14 @@ from twin.ui import session
 from twin.ui.answers import (
     Bug,
     Failure,
+    Planned,
     Question,
     Refusal,
     Reply,
+    begun,
     checked,
     is_known,
+    plan_of,
     question,
     reply,
     scenario_of,
@@ -349,10 +352,13 @@ def lean(plan: Draft) -> Draft:
     return plan
 
 
-def answered(shown: OpenPlan) -> Run | None:
+def answered(shown: OpenPlan, meanwhile: Callable[[], None] = lambda: None) -> Run | None:
     """The answer to the open plan; where there is none yet, or none at all, the page says why.
-    Before it is looked for, whether the plan fits."""
+    Before it is looked for, whether the plan fits, and what can be drawn `meanwhile`."""
     with _outlined(() if is_known(shown.asked) else (shown.plan,)):
+        if isinstance(plan_of(shown.asked), Planned):
+            begun(shown.asked)
+        meanwhile()
         reply = shown.reply
     if reply.coming is not None:
         waiting(f"{shown.plan.title} is being simulated.", reply.coming)

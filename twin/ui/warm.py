@@ -85,16 +85,16 @@ def warm() -> None:
 
 
 def _steps() -> Iterator[Callable[[], Any]]:
-    """What is done in turn: a first answer to a question, all modules, an answer with its figures,
-    and answers to shipped plans."""
+    """What is done in turn: a first answer to a question, the fields of a plan, all modules, an
+    answer with its figures, and answers to shipped plans."""
     yield _ask
     yield _begin
+    yield _fields
     names = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
     names += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
     for name in ("pandas", *names):
         yield partial(import_module, name)
     yield _answer
-    yield _fields
     yield gc.freeze  # what is loaded stays: no collection need look at it again
     from twin.ui.answers import prepare  # noqa: PLC0415  loaded above, not with this module
     from twin.ui.scenarios import scenario_files  # noqa: PLC0415
@@ -127,10 +127,15 @@ def _begin() -> None:
 
 
 def _fields() -> None:
-    """The fields of a plan, which its editor shows."""
-    from twin.ui.editor import schema  # noqa: PLC0415  as above
+    """The fields of a plan, which its editor shows, and whether the plan that the app opens with
+    fits."""
+    from twin.ui.answers import checked, question  # noqa: PLC0415  as above
+    from twin.ui.editor import schema  # noqa: PLC0415
+    from twin.ui.scenarios import scenario_files  # noqa: PLC0415
 
     schema()
+    files = scenario_files()
+    checked(question(files, files.first, None, ()))
 
 
 def _answer() -> None:

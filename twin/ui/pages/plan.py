@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from twin.errors import render
+from twin.errors import Problem, render
 from twin.reports import resolved
 from twin.scenario import Root
 from twin.ui import RESULT, editor, launch_script, session
-from twin.ui.answers import Failure, Refusal, scenario_of
+from twin.ui.answers import Failure, Refusal, plan_of, scenario_of
 from twin.ui.editor import Form, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
@@ -37,13 +39,20 @@ def page() -> None:
         launch_script.launch_section()
         return
     before = scenario_of(ask_about(shown.plan.original))
-    with st.container():  # what is said changes; below it fields keep their place, and typed text
-        _say(shown, before)
-    _open()
-    if isinstance(before, Failure):
-        _mend(shown, before)
-    else:
-        _edit(shown, before)
+    # What is said changes; below it fields keep their place, and typed text. They need no answer.
+    said, fields = st.container(), st.container()
+    with said:
+        _say(shown, before, lambda: _fields(fields, shown, before))
+
+
+def _fields(place: DeltaGenerator, shown: OpenPlan, before: Root | Failure) -> None:
+    """Where plans come from, and the fields of the open one."""
+    with place:
+        _open()
+        if isinstance(before, Failure):
+            _mend(shown, before)
+        else:
+            _edit(shown, before)
 
 
 def _open() -> None:
@@ -74,12 +83,18 @@ def _edit(shown: OpenPlan, file: Root) -> None:
     scenario, edits = scenario_of(shown.asked), dict(shown.plan.edits)
     valid = not isinstance(scenario, Failure)
     now = with_kinds(resolved(scenario if valid else file), {} if valid else edits)
-    problems = shown.reply.now.problems if isinstance(shown.reply.now, Refusal) else ()
-    form = Form(shown.plan, file, now, resolved(file), problems)
+    form = Form(shown.plan, file, now, resolved(file), _problems(shown))
     found = sections(schema(), now)
     words = about(now, assumed=not isinstance(scenario, Failure) and scenario.software_assumed)
     for section in sorted(found, key=lambda one: one.key != _SOFTWARE):
         editor.edit(form, section, words if section.key == _SOFTWARE else "")
+
+
+def _problems(shown: OpenPlan) -> tuple[Problem, ...]:
+    """What is wrong with the plan, as far as it is known before a simulation is waited for."""
+    reply = session.replies().get(shown.asked)
+    found = plan_of(shown.asked) if reply is None else reply.now
+    return found.problems if isinstance(found, Refusal) else ()
 
 
 def _mend(shown: OpenPlan, wrong: Failure) -> None:
@@ -93,22 +108,23 @@ def _mend(shown: OpenPlan, wrong: Failure) -> None:
     st.text_area("Text of the scenario", key=_TEXT, height=500, on_change=_retype)
 
 
-def _say(shown: OpenPlan, before: Root | Failure) -> None:
+def _say(shown: OpenPlan, before: Root | Failure, below: Callable[[], None]) -> None:
     """The answer above the fields: it changes with every edit. What is wrong with a field stands
-    beside it."""
-    now = shown.reply.now
-    if isinstance(now, Refusal) and not isinstance(before, Failure):
+    beside it. `below` draws the fields."""
+    problems = _problems(shown)
+    if problems and not isinstance(before, Failure):
         st.error(
             f"**{shown.plan.title}** cannot run as written. The fields marked invalid say why.",
             icon=":material/error:",
         )
         keys = [section.key for section in sections(schema(), resolved(before))]
-        paths = [(one, editor.wrong_with(one, shown.plan)) for one in now.problems]
+        paths = [(one, editor.wrong_with(one, shown.plan)) for one in problems]
         homeless = [one for one, path in paths if not any(editor.within(path, k) for k in keys)]
         if homeless:
             code(render(homeless))
+        below()
         return
-    if (now := answered(shown)) is not None:
+    if (now := answered(shown, below)) is not None:
         say_verdict(now.kind.sentences(now)[0], now.report)
         st.caption(now.kind.facts(now))
         st.page_link(RESULT, label="Why", icon=":material/arrow_forward:")
