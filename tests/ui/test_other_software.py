@@ -13,9 +13,7 @@ from twin.explore.search.improve import improve
 from twin.loading import catalog_parts, load
 from twin.reports import resolved
 from twin.ui.answers import Question, stacks, studied
-from twin.ui.background import Pending
-from twin.ui.explore import work
-from twin.ui.explore.questions import BetterAsked, PlanHistory
+from twin.ui.explore.better_search import BetterAsked, PlanHistory, better, found_before
 from twin.ui.other_software import about
 from twin.ui.scenarios import stamp
 
@@ -91,11 +89,14 @@ def found():
 
 
 def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch, found):
-    app = opened(FULL, page="result")
+    few = "train.global_batch=128seq"
+    app = opened(f"{FULL};{few}", page="result")
     assert "beside computing" in words(app)
-    monkeypatch.setattr("twin.ui.better.known_study", lambda *_: Pending())
-    monkeypatch.setattr("twin.ui.better.ready", lambda *_: found)
+    assert any(one.label == "Try edits" for one in app.button)
+    monkeypatch.setattr("twin.explore.search.improve.improving", lambda *_, **__: iter([found]))
+    better(BetterAsked(Question(FULL, None, (few,), stamp())), lambda _: None)
     checked(app.run())
+    assert not any(one.label == "Try edits" for one in app.button)
     assert "faster" in words(app)
     (losses,) = (one.value for one in app.table if "Loss" in one.value.columns)
     assert any(" with " in cell for cell in losses["With the best edit"])
@@ -109,17 +110,43 @@ def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch,
     assert f"parallel.schedule={written(order)}" in (plans(app) or [""])[0]
 
 
+def test_result_and_explore_search_a_plan_once(opened, monkeypatch, found):
+    """Whichever page begins the search, the other shows it, under way and done."""
+    few = "train.global_batch=192seq"
+    began = []
+    monkeypatch.setattr("twin.ui.background.Worker.perform", _here)
+    monkeypatch.setattr(
+        "twin.explore.search.improve.improving",
+        lambda *_, **__: iter([began.append(few) or _early(found), found]),
+    )
+    app = opened(f"{FULL};{few}", page="result")
+    (button,) = (one for one in app.button if one.label == "Try edits")
+    checked(button.click().run())
+    app = opened(f"{FULL};{few}", page="explore", section="better-plan")
+    assert "faster: a step takes" in words(app)
+    assert not any(one.label == "Find a better plan" for one in app.button)
+    assert began == [few]
+
+
+def _early(found):
+    """What was known first."""
+    return replace(found, tried=found.tried[-1:], pairs=(), milestones=found.milestones[:1])
+
+
+def _here(_worker, work, arguments, note):
+    return work(*arguments, note)
+
+
 def test_a_search_for_a_better_plan_is_kept_and_its_best_is_used_with_one_click(
     opened, monkeypatch, found
 ):
-    early = replace(found, tried=found.tried[-1:], pairs=(), milestones=found.milestones[:1])
     monkeypatch.setattr(
-        "twin.explore.search.improve.improving", lambda *_, **__: iter([early, found])
+        "twin.explore.search.improve.improving", lambda *_, **__: iter([_early(found), found])
     )
     asked = BetterAsked(Question(FULL, None, (), stamp()))
-    history = work.better(asked, lambda _: None)
+    history = better(asked, lambda _: None)
     assert isinstance(history, PlanHistory)
-    assert work.found_before(asked) == history
+    assert found_before(asked) == history
     assert [one.name for one in history.plans] == ["as written", "orders of passes"]
     assert history.plans[-1].step_seconds == found.best.step_ns / 1e9
     app = opened(FULL, page="explore", section="better-plan")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from twin.answers import Run, ask
 from twin.answers.nearest import MemoryLever, Suggestion, levers, nearest_fit
@@ -31,10 +31,6 @@ from twin.reports.serving import Serving, serving
 from twin.reports.uneven import Uneven
 from twin.ui.background import IDLE, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
 from twin.ui.scenarios import ScenarioFiles
-
-if TYPE_CHECKING:
-    from twin.explore.search.improve import Improvement
-    from twin.scenario import Scenario
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -301,25 +297,6 @@ def nearest(asked: Question, note: Note) -> tuple[Suggestion, ...] | Failure:
     """The nearest plans that fit."""
     del note
     return study_of(asked, nearest_fit)
-
-
-def improvement(asked: Question, note: Note) -> Improvement | Failure:
-    """The best single edits and the best pair, by events."""
-    # A page that asks for none does not wait for the import.
-    from twin.answers.executors import PoolChoice  # noqa: PLC0415
-    from twin.explore.search.improve import improving  # noqa: PLC0415
-    from twin.explore.sweep.points import points_folder  # noqa: PLC0415
-
-    def search(scenario: Scenario) -> Improvement:
-        found: Improvement | None = None
-        for found in improving(scenario, pool=PoolChoice(jobs=1), folder=points_folder()):
-            if now := found.now:
-                begin, width = (0.0, 0.5) if now.doing == "single edits" else (0.5, 0.5)
-                note(begin + width * now.done / now.total)
-        assert found is not None
-        return found
-
-    return study_of(asked, search)
 
 
 def influences(asked: Question, note: Note) -> tuple[Influence, ...] | Failure:

@@ -11,16 +11,10 @@ import streamlit as st
 from twin.figures.search import SearchMark, searched
 from twin.reports.table import duration, percent
 from twin.ui import COMPARE
-from twin.ui.explore import work
+from twin.ui.explore import better_search
+from twin.ui.explore.better_search import BetterAsked, FoundPlan, PlanHistory
 from twin.ui.explore.exports import as_json, downloads
-from twin.ui.explore.questions import (
-    BetterAsked,
-    FoundPlan,
-    PlanHistory,
-    explored,
-    known,
-    left_or_over,
-)
+from twin.ui.explore.questions import explored, known, left_or_over
 from twin.ui.place import OpenPlan, grid, place, ready, small, theme
 from twin.ui.suggestions import beside, use
 
@@ -46,26 +40,26 @@ def better_plan_section(shown: OpenPlan, scenario: Any) -> None:
         help="A minute more. Not every trainer can run an order of its own.",
     )
     asked = BetterAsked(shown.asked, _PASSES * passes)
-    found = work.found_before(asked)
-    pending = known(work.better, asked)
+    found = better_search.found_before(asked)
+    pending = known(better_search.better, asked)
     if pending is None and (found is None or not found.done):
         label = "Find a better plan" if found is None else "Search on"
         if st.button(label, icon=":material/trending_up:", help="Takes a few minutes."):
-            pending = explored(work.better, asked)
+            pending = explored(better_search.better, asked)
     if pending is not None and not pending.future.done():
         ready(pending, shown.plan, "Searching for a better plan.")
         _live(asked, scenario)
         return
     if pending is not None:
         ended = ready(pending, shown.plan, "")
-        found = ended if ended is not None else work.found_before(asked)
+        found = ended if ended is not None else better_search.found_before(asked)
     _show(found, asked, scenario)
 
 
 @st.fragment(run_every=_EVERY)
 def _live(asked: BetterAsked, scenario: Any) -> None:
     """What the search has found so far."""
-    _show(work.found_before(asked), asked, scenario)
+    _show(better_search.found_before(asked), asked, scenario)
 
 
 def _show(found: PlanHistory | None, asked: BetterAsked, scenario: Any) -> None:

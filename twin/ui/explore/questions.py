@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from twin.answers.nearest import document, replaced
@@ -29,6 +29,7 @@ from twin.explore.search.space import (
     schedule_words,
 )
 from twin.explore.sweep.points import PointFidelity, PointOutcome, Status
+from twin.explore.sweep.progress import Progress
 from twin.explore.sweep.sweep import frontier
 from twin.loading.files import table
 from twin.reports.table import gibibytes, show
@@ -71,7 +72,7 @@ class SearchAsked:
     @property
     def command(self) -> str:
         """The command that asks the same."""
-        words = ["twin", "recommend", self.plan.name, *_sets(self.plan), "--gpus", self.gpus]
+        words = ["twin", "recommend", self.plan.name, *sets(self.plan), "--gpus", self.gpus]
         words += ["--target", self.target] if self.target else []
         words += ["--budget", self.budget] if self.budget else []
         if self.only:
@@ -92,61 +93,14 @@ class SweepAsked:
     @property
     def command(self) -> str:
         """The command that asks the same."""
-        words = ["twin", "sweep", self.plan.name, *_sets(self.plan)]
+        words = ["twin", "sweep", self.plan.name, *sets(self.plan)]
         for axis in self.axes:
             words += ["--grid", axis]
         return shlex.join(words)
 
 
-@dataclass(frozen=True, slots=True)
-class BetterAsked:
-    """A search for a better plan than this one, with so many seconds for the order of passes."""
-
-    plan: Question
-    passes: float = 0.0
-
-    @property
-    def command(self) -> str:
-        """The command that asks the same."""
-        words = ["twin", "improve", self.plan.name, *_sets(self.plan)]
-        words += ["--passes", f"{self.passes:g}s"] if self.passes else []
-        return shlex.join([*words, "--output", "better.yaml"])
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPlan:
-    """A plan that was better than all before it."""
-
-    name: str
-    """What was searched when it was found."""
-    seconds: float
-    """Since the search began."""
-    step_seconds: float
-    gain: float
-    """By which share its step is shorter than that of the written plan."""
-    bubble: float
-    headroom: float
-    """Bytes that the fullest GPU has left."""
-    overrides: Mapping[str, str]
-    """Against the written plan, as `--set` takes them."""
-    costs: str
-    """What it takes to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanHistory:
-    """What a search for a better plan has found, the written plan first."""
-
-    plans: tuple[FoundPlan, ...] = ()
-    sentences: tuple[str, ...] = ()
-    done: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The history in plain data."""
-        return asdict(self)
-
-
-def _sets(asked: Question) -> list[str]:
+def sets(asked: Question) -> list[str]:
+    """The edits of a plan as words of a command."""
     return [word for text in asked.sets for word in ("--set", text)]
 
 
@@ -213,6 +167,20 @@ def explored(
     asked."""
     given = (asked,) if arguments is None else arguments
     return away(_JOBS, (study.__name__, asked), study, given)
+
+
+def in_parts(
+    parts: Sequence[tuple[str, float, float]], note: Callable[[float], None]
+) -> Callable[[Progress], None]:
+    """Notes a share that grows from part to part of a search: of each part how its name begins, and
+    the shares at its begin and end."""
+
+    def told(progress: Progress) -> None:
+        for doing, first, last in parts:
+            if progress.doing.startswith(doing):
+                note(first + (last - first) * progress.done / max(progress.total, 1))
+
+    return told
 
 
 def known(study: Study[Any], asked: Hashable) -> Pending[Any] | None:

@@ -5,23 +5,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import TypeAdapter
-
 from twin.answers.executors import PoolChoice
-from twin.answers.nearest import document, written
-from twin.answers.run_store import write_file
+from twin.answers.nearest import document
 from twin.explore.search.candidates import Decision, contest, fixed_contest
 from twin.explore.search.decision import decision
 from twin.explore.search.decision_page import Decision as PlanDecision
 from twin.explore.search.judge import words
-from twin.explore.search.kept import keep, place_of
+from twin.explore.search.kept import keep
 from twin.explore.search.new_plan import PlanQuestion, answered, understood
 from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import Progress, Recommendation, SearchRequest
@@ -47,27 +43,24 @@ from twin.explore.sweep.sweep import (
     refuse_size,
     sweep,
 )
-from twin.loading import scenario_hash
 from twin.scenario import Root, Scenario
 from twin.spec.cluster import MOST_GPUS
-from twin.ui.answers import Failure, Question, guarded, scenario_of, study_of
+from twin.ui.answers import Failure, Question, guarded, study_of
 from twin.ui.background import Note
 from twin.ui.explore.questions import (
     SLACK,
-    BetterAsked,
     FoundLayout,
-    FoundPlan,
-    PlanHistory,
     SearchAsked,
     SearchResult,
     SweepAsked,
     distinct,
+    in_parts,
     spots_of,
     unfit_spot,
 )
 
 if TYPE_CHECKING:
-    from twin.explore.search.improvement import Improvement
+    pass
 
 ALONE: Final = PoolChoice(jobs=1)
 """The process that works for the app plays by itself: pages come first."""
@@ -78,13 +71,6 @@ _AROUND: Final = 24
 _SHARES: Final = (
     ("judging", 0.0, 0.25),
     ("simulating", 0.25, 0.95),
-    ("single edits", 0.0, 0.35),
-    ("edits that need room", 0.35, 0.4),
-    ("pairs", 0.4, 0.55),
-    ("splits of layers", 0.55, 0.7),
-    ("memory by stage", 0.7, 0.75),
-    ("known schedules", 0.75, 0.8),
-    ("orders of passes", 0.8, 0.98),
 )
 """How much of a search each part of it is, roughly."""
 
@@ -108,7 +94,7 @@ def new_plan(asked: PlanQuestion, dated: str, note: Note) -> PlanDecision | Fail
 
     def found() -> PlanDecision:
         request = understood(asked)
-        found = answered(request, ALONE, _search_progress(note))
+        found = answered(request, ALONE, in_parts(_SHARES, note))
         made = decision(found, request.words, asked.command, dated)
         keep(asked, made)
         return made
@@ -133,69 +119,6 @@ def scaling(asked: Question, note: Note) -> SearchResult | Failure:
         return _sizes_found(_in_time(_scaled(scenario, wanted, note)))
 
     return study_of(asked, found)
-
-
-def better(asked: BetterAsked, note: Note) -> PlanHistory | Failure:
-    """Better plans than the one that is asked about, each kept when it is found."""
-    return study_of(asked.plan, lambda scenario: _better(scenario, asked, note))
-
-
-def found_before(asked: BetterAsked) -> PlanHistory | None:
-    """What a search has found so far, here or in an earlier session; None: nothing."""
-    scenario = scenario_of(asked.plan)
-    if isinstance(scenario, Failure):
-        return None
-    try:
-        return _HISTORY.validate_json(_place(scenario, asked).read_bytes())
-    except (OSError, ValueError):
-        return None
-
-
-_HISTORY: Final = TypeAdapter(PlanHistory)
-
-
-def _place(scenario: Scenario, asked: BetterAsked) -> Path:
-    return place_of("better", [scenario_hash(scenario), asked.passes])
-
-
-def _keep(scenario: Scenario, asked: BetterAsked, found: PlanHistory) -> None:
-    with suppress(OSError):
-        write_file(_place(scenario, asked), _HISTORY.dump_json(found))
-
-
-def _better(scenario: Scenario, asked: BetterAsked, note: Note) -> PlanHistory:
-    from twin.explore.search.improve import improving  # noqa: PLC0415  loads what searches orders
-
-    begun, told, history = monotonic(), _search_progress(note), PlanHistory()
-    for found in improving(scenario, pool=ALONE, folder=points_folder(), passes=asked.passes):
-        if found.now is not None:
-            told(found.now)
-        if found.usual.status == "fits" and _is_better(found, history):
-            plan = _found_plan(found, monotonic() - begun if history.plans else 0.0)
-            history = PlanHistory((*history.plans, plan))
-            _keep(scenario, asked, history)
-        history = replace(history, sentences=tuple(found.sentences))
-    history = replace(history, done=True)
-    _keep(scenario, asked, history)
-    return history
-
-
-def _is_better(found: Improvement, history: PlanHistory) -> bool:
-    return not history.plans or found.best.step_ns / 1e9 < history.plans[-1].step_seconds
-
-
-def _found_plan(found: Improvement, seconds: float) -> FoundPlan:
-    best, doing = found.best, found.now.doing if found.now else "orders of passes"
-    return FoundPlan(
-        name=doing.partition(" (")[0] if seconds else "as written",
-        seconds=seconds,
-        step_seconds=best.step_ns / 1e9,
-        gain=found.gain(best),
-        bubble=best.outcome.kpis["bubble_fraction"] or 0.0,
-        headroom=best.outcome.headroom_bytes or 0.0,
-        overrides={path: written(value) for path, value in best.edit.overrides.items()},
-        costs=best.edit.costs,
-    )
 
 
 def conditions(decided: Decision, note: Note) -> Conditions | Failure:
@@ -248,7 +171,7 @@ def _search(scenario: Scenario, asked: SearchAsked, note: Note) -> SearchResult:
     )
     folder = points_folder()
     found = recommend(
-        SearchRequest(whole, asked.goal, ALONE, folder, asked.most, _search_progress(note))
+        SearchRequest(whole, asked.goal, ALONE, folder, asked.most, in_parts(_SHARES, note))
     )
     found = replace(found, asked=replace(found.asked, progress=None))
     decided = contest(found)
@@ -356,17 +279,6 @@ def _swept(source: ScenarioSource, asked: SweepAsked, note: Note) -> Sweep:
 
     wanted = SweepRequest(scenario, source, grid, asked.fidelity)
     return sweep(wanted, pool=ALONE, folder=points_folder(), progress=told)
-
-
-def _search_progress(note: Note) -> Callable[[Progress], None]:
-    """Notes a share that grows from part to part of a search."""
-
-    def told(progress: Progress) -> None:
-        for doing, first, last in _SHARES:
-            if progress.doing.startswith(doing):
-                note(first + (last - first) * progress.done / max(progress.total, 1))
-
-    return told
 
 
 def _threshold_progress(note: Note) -> Callable[[Progress], None]:
