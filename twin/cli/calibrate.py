@@ -11,9 +11,9 @@ from twin import units
 from twin.cli.answer import training
 from twin.cli.output import Output
 from twin.evidence.calibrate import require_scipy
-from twin.evidence.calibrate.calibrate import CalibrationRequest
 from twin.evidence.calibrate.calibrate import calibrate as run
 from twin.evidence.calibrate.factors import SECONDS
+from twin.evidence.calibrate.request import CalibrationRequest
 from twin.evidence.calibrate.result import Calibration, Errors, RowError
 from twin.evidence.calibrate.step_fit import Difference, NumberChange, difference
 from twin.evidence.calibrate.write import write
@@ -86,6 +86,8 @@ def _written(found: Calibration, path: Path | None) -> list[Path]:
 
 def _verdict(found: Calibration) -> str:
     """The answer in words."""
+    if found.files:
+        return _folder_verdict(found)
     before, after = found.errors("before", "fit"), found.errors("left_out", "fit")
     checks = found.errors("after", "check")
     numbers = f"{found.fitted} number{'' if found.fitted == 1 else 's'}"
@@ -100,9 +102,38 @@ def _verdict(found: Calibration) -> str:
     return text + "."
 
 
+def _folder_verdict(found: Calibration) -> str:
+    """How many numbers come from how many files, and by how much rows left out are missed."""
+    used = sum(bool(file.took) for file in found.files)
+    numbers = f"{len(found.found)} number{'' if len(found.found) == 1 else 's'}"
+    text = f"{found.name}: {numbers} from {used} of {len(found.files)} files"
+    tasks = {"transfers": "transfers", "steps": "step times"}
+    groups: dict[str, list[float]] = {}
+    for row in found.rows:
+        if row.left_out is not None:
+            groups.setdefault(tasks.get(row.task, "kernels"), []).append(abs(row.left_out))
+    missed = [f"{what} by {sum(own) / len(own):.1%}" for what, own in groups.items()]
+    if missed:
+        text += f"; left out of their fit, {', '.join(missed)}"
+    return text + "."
+
+
+def _files(found: Calibration) -> Table:
+    """Every file: what it was taken for, and what was not used of it."""
+    heads = ("file", "recognised as", "took", "could not use")
+    table = headed("Files", *heads, left=(0, 1, 2, 3))
+    for file in found.files:
+        unused = [text.removeprefix(f"{file.file}: ") for text in file.unused]
+        unused = [text.removeprefix(f"{file.file}, ") for text in unused]
+        cells = ("; ".join(file.took) or "nothing", "; ".join(unused))
+        table.add_row(file.file, ", ".join(file.recognised), *cells)
+    return table
+
+
 def calibration_tables(found: Calibration) -> list[Table]:
-    """Fitted numbers, trials, errors, rows, and the time of a trace that is not mapped."""
+    """Files, fitted numbers, trials, errors, rows, and the time of a trace that is not mapped."""
     parts = [_numbers(found), _trials(found), _errors(found), _rows(found.rows)]
+    parts = [_files(found), *parts] if found.files else parts
     return [*parts, _others(found)] if found.others else parts
 
 

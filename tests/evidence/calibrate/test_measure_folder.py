@@ -12,11 +12,13 @@ import pytest
 
 from twin.arch.ops import OpClass
 from twin.errors import UsageError
-from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate
+from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.factors import replaced
 from twin.evidence.calibrate.kernel_fit import fit_kernels, with_law
 from twin.evidence.calibrate.kernels import Kernel, published
 from twin.evidence.calibrate.measure_folder import read_folder
+from twin.evidence.calibrate.request import CalibrationRequest
+from twin.evidence.calibrate.result import Calibration
 from twin.evidence.calibrate.step_fit import difference
 from twin.evidence.calibrate.write import write
 from twin.loading import load, load_part
@@ -133,7 +135,7 @@ def test_a_profile_over_a_base_that_is_not_shipped_is_written_whole(
 
 
 def test_what_is_no_folder_of_points_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"TW350 .* holds no points"):
+    with pytest.raises(UsageError, match=r"TW350 .* holds no measurement"):
         calibrate(CalibrationRequest(tmp_path))
 
 

@@ -12,8 +12,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from twin.errors import UsageError
-from twin.evidence.calibrate.calibrate import CalibrationRequest, calibrate
+from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.profiler import Profiled, read_trace
+from twin.evidence.calibrate.request import CalibrationRequest
 
 T, D, F = 96, 64, 160
 """Tokens, width in, width out: all different, so that every product is known by its shape."""
@@ -179,7 +180,7 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_names_no_gpu_asks_for_one(traced: Path) -> None:
-    with pytest.raises(UsageError, match="TW356 the trace names no GPU"):
+    with pytest.raises(UsageError, match="TW356 the source names no GPU"):
         calibrate(CalibrationRequest(traced))
 
 

@@ -12,10 +12,12 @@ import pytest
 from twin.cli.main import main
 from twin.engine import lower, simulate
 from twin.errors import DEFAULT, UsageError
-from twin.evidence.calibrate.calibrate import Calibration, CalibrationRequest, calibrate, from_steps
+from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.factors import NAMED_FACTORS, STEP_FACTORS, scaled
-from twin.evidence.calibrate.result import Stamp
+from twin.evidence.calibrate.fits import from_steps
+from twin.evidence.calibrate.request import CalibrationRequest
+from twin.evidence.calibrate.result import Calibration, Stamp
 from twin.evidence.calibrate.step_fit import StepSimulator
 from twin.evidence.calibrate.write import write
 from twin.inference.engine import engine
@@ -246,9 +248,8 @@ def test_a_factor_that_rows_hardly_tell_is_noted() -> None:
 
 def test_factors_are_refused_where_kernels_are_fitted(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text("{}")
-    for place in (tmp_path, tmp_path / "trace.json"):
-        with pytest.raises(UsageError, match="holds kernels"):
-            calibrate(CalibrationRequest(place, factors=("host",)))
+    with pytest.raises(UsageError, match="holds kernels"):
+        calibrate(CalibrationRequest(tmp_path / "trace.json", factors=("host",)))
 
 
 COLUMNS = "name,use,gpu,gpus,model,tensor,pipeline,recompute,global_batch,sequence,seconds"
@@ -282,7 +283,7 @@ def test_a_table_is_calibrated_from_the_command_line(
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "steps.txt").write_text("")
-    for name, words in (("gone.csv", "there is no"), ("steps.txt", "neither table nor trace")):
+    for name, words in (("gone.csv", "there is no"), ("steps.txt", "no measurement that is known")):
         with pytest.raises(UsageError, match=words):
             calibrate(CalibrationRequest(tmp_path / name))
 

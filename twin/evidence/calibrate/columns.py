@@ -211,17 +211,24 @@ def _hardware(row: Row, plain: bool) -> list[tuple[str, Cell]]:
             found.append(("cluster.node.gpus", gpus))
         found.append(("cluster.nodes", replace(gpus, text=str(max(1, count // part.gpus)))))
     if plain and "fabric" not in row and part is not None:
-        found.append(("cluster.fabric", replace(node, text=_fabric(part.nic.bandwidth, node))))
+        found.append(("cluster.fabric", replace(node, text=fabric_of(part.nic.bandwidth, node))))
     return found
 
 
-def _node_of(cell: Cell) -> str:
-    """The one node of the catalog with a GPU, or the one after which all others are named."""
-    name = _gpu_name(cell)
-    having = _nodes()[name]
+def usual_node(gpu: str) -> str | None:
+    """The one node of the catalog with a GPU, or the one after which all others are named; None
+    where there are several, or none."""
+    having = _nodes().get(gpu, ())
     usual = min(having, key=len, default="")
-    if usual and all(one.startswith(usual) for one in having):
+    return usual if usual and all(one.startswith(usual) for one in having) else None
+
+
+def _node_of(cell: Cell) -> str:
+    """The usual node with a GPU."""
+    name = _gpu_name(cell)
+    if (usual := usual_node(name)) is not None:
         return usual
+    having = _nodes()[name]
     message = f"{len(having)} nodes have the GPU `{name}`"
     fix = f"add a column `node`: {', '.join(having)}" if having else "add a column `node`"
     raise UsageError([Problem("TW356", "", message, fix, cell.origin)])
@@ -246,7 +253,7 @@ def _nodes() -> Mapping[str, tuple[str, ...]]:
     return found
 
 
-def _fabric(rate: float, node: Cell) -> str:
+def fabric_of(rate: float, node: Cell) -> str:
     """The plain fat tree whose links are as fast as a node's NICs."""
     name = f"rail-fat-tree-{round(rate * 8e-9)}g"
     if name in catalog_parts("fabrics"):

@@ -21,8 +21,11 @@ Array = NDArray[np.float64]
 _Section = TypeVar("_Section", bound=Spec)
 
 SECONDS: Final = frozenset(
-    ("launch", "group_launch", "attention_forward_launch", "attention_backward_launch", "dispatch")
-)
+    (
+        "launch", "group_launch", "attention_forward_launch", "attention_backward_launch",
+        "dispatch", "latency", "exchange_start", "exchange_peer",
+    )
+)  # fmt: skip
 """Numbers that are times; all others are shares or ramps."""
 _CEILING: Final[Mapping[str, float]] = {
     "ramp": 1e5, "slowness": 1e3, **dict.fromkeys(SECONDS, 1.0),
@@ -95,8 +98,8 @@ def replaced(section: _Section, path: str, number: float) -> _Section:
 
 
 def scaled(root: str, section: _Section, by: Mapping[Factor, float]) -> _Section:
-    """The section called `root` (`calibration`, `node` or `software`) under some factors; numbers
-    that it does not have stay away."""
+    """The section called `root` (`calibration`, `node`, `fabric` or `software`) under some factors;
+    numbers that it does not have stay away."""
     for factor, times in by.items():
         for path in factor.numbers:
             first, _, rest = path.partition(".")

@@ -76,6 +76,21 @@ def read_folder(folder: Path) -> Measured:
     return Measured(machine, tuple(kernels), tuple(steps), left_out, digest)
 
 
+def kernels_in(path: Path) -> tuple[Mapping[str, Any], tuple[Kernel, ...], Mapping[str, int]]:
+    """The machine, the kernels, and the other points by kind of one file of points."""
+    machine, points = _read(path)
+    statistic = "least" if machine.get("kind") == "cpu" else "median"
+    kernels: list[Kernel] = []
+    left_out: Counter[str] = Counter()
+    for line, point in points:
+        kernel = _kernel(point, _seconds(point, statistic, line))
+        if kernel is None:
+            left_out[f"{point['group']}: {point['op']}, {point['dtype']}"] += 1
+        else:
+            kernels.append(kernel)
+    return machine, tuple(kernels), left_out
+
+
 def _read(path: Path) -> tuple[Mapping[str, Any], list[tuple[Origin, dict[str, Any]]]]:
     """The machine and the points of one file."""
     found: list[tuple[Origin, dict[str, Any]]] = []

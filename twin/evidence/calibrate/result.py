@@ -84,12 +84,27 @@ class Errors:
         return cls(len(sizes), mean(sizes), median(sizes), max(sizes), mean(errors))
 
 
+StampKind = Literal["step times", "profiler trace", "measurement", "measurements"]
+"""Kinds of sources: the last is a folder of whatever there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of a folder: the formats that it was recognised as, what was taken from it, and what
+    could not be used, in words."""
+
+    file: str
+    recognised: tuple[str, ...]
+    took: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Where a calibration comes from: the kind of its source, the file, its SHA-256, the device,
     the base, when it was made, and by which version of the twin."""
 
-    kind: Literal["step times", "profiler trace", "measurement"]
+    kind: StampKind
     file: str
     digest: str
     device: str
@@ -100,7 +115,7 @@ class Stamp:
 
     @classmethod
     def now(
-        cls, kind: Literal["step times", "profiler trace", "measurement"], file: str, digest: str,
+        cls, kind: StampKind, file: str, digest: str,
         device: str, base: CalibrationSpec,
     ) -> Stamp:  # fmt: skip
         """Stamped with today's date and this version."""
@@ -112,9 +127,10 @@ class Stamp:
 class Calibration:
     """A profile with everything that speaks for and against it.
 
-    `parts` are the nodes whose links were fitted, by `node`, and the stacks whose hosts were, by
-    `software`. `interval` is by what a further step time may differ, four of five times. `others`
-    are what of a trace is not mapped, as (name, why, calls, share)."""
+    `parts` are the nodes and fabrics whose links were fitted, by `node` and `fabric`, and the
+    stacks whose hosts were, by `software`. `interval` is by what a further step time may differ,
+    four of five times. `others` are what of a trace is not mapped, as (name, why, calls, share).
+    `files` are those of a folder."""
 
     name: str
     stamp: Stamp
@@ -127,6 +143,7 @@ class Calibration:
     notes: tuple[str, ...] = ()
     others: tuple[tuple[str, str, int, float], ...] = ()
     spans: tuple[tuple[int, int], tuple[int, int]] | None = None
+    files: tuple[SourceFile, ...] = ()
 
     @property
     def fitted(self) -> int:
@@ -167,7 +184,9 @@ class Calibration:
             ],
             "profile": self.profile.model_dump(mode="json"),
             "nodes": _dumped(self.parts.get("node", {})),
+            "fabrics": _dumped(self.parts.get("fabric", {})),
             "software": _dumped(self.parts.get("software", {})),
+            "files": [asdict(one) for one in self.files],
             "notes": list(self.notes),
         }  # fmt: skip
 

@@ -132,11 +132,8 @@ def fit_steps(
     sets: Sequence[tuple[Factor, ...]] = SETS,
     *,
     forced: bool = False,
-    tell: Tell | None = None,
 ) -> ChosenFactors:
     """The factors that the rows can tell; the last set, where that is `forced`."""
-    if tell is not None:
-        tell(f"fit: {len(rows.steps)} rows")
     return choose(rows.error, len(rows.steps), sets, rows.bounds, forced=forced)
 
 

@@ -65,7 +65,8 @@ def read_table(path: Path) -> Table:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _SHAPE: Final = (

@@ -18,8 +18,8 @@ from typing import Final
 
 from twin.errors import DEFAULT
 from twin.evidence.calibrate.a100_rows import BASE, iteration_rows
-from twin.evidence.calibrate.calibrate import from_steps
 from twin.evidence.calibrate.columns import StepRow, steps
+from twin.evidence.calibrate.fits import from_steps
 from twin.evidence.calibrate.result import Calibration, Errors, Stamp
 from twin.evidence.calibrate.table import read_table
 from twin.loading import load, load_part

@@ -2,6 +2,7 @@
 
     FOLDER/catalog/calibrations/NAME.yaml   the profile, over the base that it stays near
     FOLDER/catalog/nodes/NODE-NAME.yaml     nodes whose links were fitted
+    FOLDER/catalog/fabrics/FABRIC-NAME.yaml fabrics whose links were fitted
     FOLDER/catalog/software/STACK-NAME.yaml stacks whose hosts were fitted, with the profile
     FOLDER/catalog/sources.yaml             what they cite
     FOLDER/NAME.json                        rows, residuals, trials, interval
@@ -24,8 +25,10 @@ from twin.evidence.calibrate.result import VERSION, Calibration, Errors, FittedN
 from twin.loading import catalog_parts, load_part
 from twin.units import format_quantity
 
-_PARTS: Final = {"node": "nodes", "software": "software"}
+_PARTS: Final = {"node": "nodes", "fabric": "fabrics", "software": "software"}
 """Folders of the catalog, by what a factor calls their parts."""
+_COUNTS: Final = frozenset({"gpus", "sockets"})
+"""Numbers that are whole."""
 DIGITS: Final = 4
 """Significant digits that are written; no fit knows more."""
 
@@ -79,7 +82,7 @@ def profile_text(calibration: Calibration) -> str:
 def part_text(calibration: Calibration, part: str, *, with_profile: bool) -> str:
     """A node or a stack with its links or its host as fitted; a stack brings the profile along."""
     own = [found for found in calibration.found if found.path.startswith(f"{part}.")]
-    numbers = {f.path.removeprefix(f"{part}."): _leaf(f, calibration) for f in own}
+    numbers = {f.path.removeprefix(f"{part}."): _leaf(f, calibration, part) for f in own}
     gpu = json.dumps(calibration.stamp.device)
     lines = [
         *_head(calibration),
@@ -130,11 +133,11 @@ def _words(errors: Errors | None) -> str:
     return f"{errors.mean:.1%}" if errors else "unknown"
 
 
-def _leaf(found: FittedNumber, calibration: Calibration) -> str:
-    """A fitted number with its range and what it was."""
+def _leaf(found: FittedNumber, calibration: Calibration, part: str | None = None) -> str:
+    """A fitted number with its range and what it was, in the part that it is of, or in the base."""
     ends = sorted((found.low, found.high))
     low, high = (_written(found.path, value) for value in ends)
-    before, base = _written(found.path, found.before), calibration.stamp.base
+    before, base = _written(found.path, found.before), part or calibration.stamp.base
     note = (
         f"{found.factor}: {before} in {base}; rows took {max(0.0, found.learned):.0%} of its spread"
     )
@@ -143,8 +146,10 @@ def _leaf(found: FittedNumber, calibration: Calibration) -> str:
 
 
 def _written(path: str, value: float) -> str:
-    short = float(f"{value:.{DIGITS}g}")
-    return format_quantity(short, "seconds") if path.rpartition(".")[2] in SECONDS else repr(short)
+    short, name = float(f"{value:.{DIGITS}g}"), path.rpartition(".")[2]
+    if name in _COUNTS:
+        return str(int(value))
+    return format_quantity(short, "seconds") if name in SECONDS else repr(short)
 
 
 def _span(span: tuple[int, int]) -> str:

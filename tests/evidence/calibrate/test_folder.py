@@ -1,0 +1,124 @@
+"""A folder of measurements to profile, node and fabric: secret numbers are recovered within their
+ranges from files in the tools' own formats, and other layouts are predicted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.evidence.calibrate.synthetic import (
+    PROGRAMS,
+    SECRETS,
+    SecretCluster,
+    megatron_log,
+    nccl_tests,
+    step,
+    topology,
+    trace,
+    write_bw,
+    write_lat,
+)
+from twin.engine import lower, plan, simulate
+from twin.evidence.calibrate.calibrate import calibrate
+from twin.evidence.calibrate.request import CalibrationRequest
+from twin.evidence.calibrate.result import Calibration
+from twin.evidence.calibrate.write import write
+from twin.loading import load
+
+SIZES = tuple(2**power for power in (20, 22, 25, 28, 30))
+PLAN = """\
+schema: 1
+name: Llama 3 8B on 32 H100
+model: llama3-8b
+cluster: {node: h100-8gpu, nodes: 4, fabric: rail-fat-tree-400g}
+parallel: {schedule: 1f1b, tensor: 2, pipeline: 2}
+train: {tokens: 1T, global_batch: 64seq, sequence: 8192tok, optimizer: adamw}
+software: null
+calibration: h100-hopper-bf16
+"""
+SEEN = ("parallel.tensor=2", "parallel.tensor=4", "parallel.pipeline=4")
+OTHERS = (
+    ("parallel.tensor=8", "parallel.pipeline=1"),
+    ("parallel.tensor=1", "parallel.pipeline=4"),
+    ("parallel.tensor=4", "parallel.pipeline=4", "train.global_batch=128seq"),
+    ("parallel.tensor=2", "parallel.pipeline=1", "memory.recompute=[full]"),
+)
+
+
+def measure(own: SecretCluster, folder: Path) -> None:
+    """What somebody measures in half an hour."""
+    folder.mkdir()
+    inside = [nccl_tests(own, kind, n, 1, sizes=SIZES) for kind in PROGRAMS for n in (2, 8)]
+    (folder / "one-node.txt").write_text("".join(inside))
+    between = [
+        nccl_tests(own, kind, 16, 2, sizes=SIZES, prefix="[1,0]<stdout>:") for kind in PROGRAMS
+    ]
+    cards = [write_bw(own, f"mlx5_{card}") for card in range(3)]
+    (folder / "slurm-118.out").write_text("".join([*between, *cards, write_lat(own)]))
+    (folder / "four-nodes").write_text(nccl_tests(own, "all_to_all", 32, 4, sizes=SIZES))
+    (folder / "topo").write_text(topology(own))
+    (folder / "rank0.pt.trace.json").write_text(trace(own))
+
+
+def held(own: SecretCluster, found: Calibration) -> dict[str, bool]:
+    """Whether the range of each number that was found holds the secret."""
+    paths = {path.partition(".")[2] if path.startswith("profile.") else path for path in SECRETS}
+    result: dict[str, bool] = {}
+    for number in found.found:
+        part, _, rest = number.path.partition(".")
+        root = {own.node.name: "node", own.fabric.name: "fabric"}.get(part, "profile")
+        path = f"{root}.{rest}" if root != "profile" else number.path
+        if path in paths:
+            secret = own.secret(path if root != "profile" else f"profile.{path}")
+            result[path] = number.low <= secret <= number.high
+    return result
+
+
+def test_secret_numbers_are_recovered_within_their_ranges(tmp_path: Path) -> None:
+    """Of 20 clusters, each with a dozen secrets and 2 % noise."""
+    told: list[bool] = []
+    for seed in range(20):
+        own = SecretCluster(seed)
+        measure(own, tmp_path / str(seed))
+        found = calibrate(CalibrationRequest(tmp_path / str(seed), name="ours"))
+        own_told = held(own, found)
+        assert len(own_told) >= 8
+        told += own_told.values()
+        shutil.rmtree(tmp_path / str(seed))
+    assert np.mean(told) >= 0.8
+
+
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in (100, 101, 102, 104)]
+
+
+@pytest.mark.parametrize("seed", [103, *SLOW])
+def test_other_layouts_are_predicted_within_three_percent(tmp_path: Path, seed: int) -> None:
+    """Whatever the catalog's numbers give, which miss them by up to a quarter."""
+    own = SecretCluster(seed)
+    measure(own, tmp_path / "measured")
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    for number, sets in enumerate(SEEN):
+        run = tmp_path / "measured" / f"run{number}"
+        run.mkdir()
+        name, value = sets.removeprefix("parallel.").split("=")
+        (run / "plan.yaml").write_text(PLAN.replace(f"{name}: 2", f"{name}: {value}"))
+        (run / "train.log").write_text(megatron_log(own, step(own, tmp_path / "plan.yaml", sets)))
+    found = calibrate(CalibrationRequest(tmp_path / "measured", name="ours"))
+    write(found, tmp_path)
+    ours = (
+        "cluster.node=h100-8gpu-ours",
+        "cluster.fabric=rail-fat-tree-400g-ours",
+        "calibration=ours",
+    )
+    for sets in OTHERS:
+        real = step(own, tmp_path / "plan.yaml", *sets)
+        assert seconds(tmp_path, *ours, *sets) == pytest.approx(real, rel=0.03)
+        if seed == 103:
+            assert seconds(tmp_path, *sets) != pytest.approx(real, rel=0.08)
+
+
+def seconds(folder: Path, *sets: str) -> float:
+    return simulate(lower(plan(load(folder / "plan.yaml", sets)))).step_ns / 1e9
