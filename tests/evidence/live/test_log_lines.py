@@ -37,7 +37,7 @@ def test_megatrons_lines_tell_steps_tokens_and_the_end(tmp_path: Path) -> None:
         (10, 2.5, 640 * 4096),
         (20, 2.5, 1280 * 4096),
     ]
-    assert (log.damaged, log.lines.steps, log.last) == (0, 400, 80)
+    assert (log.lines.damaged, log.lines.steps, log.last) == (0, 400, 80)
     found = follow(tmp_path / "out").look()
     assert (found.step, found.steps) == (80, 400)
     assert found.pace is not None
@@ -78,7 +78,7 @@ def test_other_trainers_lines(line: str, step: int, seconds: float) -> None:
 
 def test_a_line_of_a_json_log_that_is_none_is_counted(tmp_path: Path) -> None:
     log = log_of(tmp_path / "out", '{"step": 1, "seconds": 2.0}\n', "oops\n", '{"step": \n')
-    assert (len(log.steps), log.damaged) == (1, 2)
+    assert (len(log.steps), log.lines.damaged) == (1, 2)
 
 
 def test_a_long_line_takes_no_longer_than_its_beginning() -> None:

@@ -46,7 +46,7 @@ def test_a_torn_line_counts_once_it_is_whole(path: Path) -> None:
         file.write(f"{text[20:]}\n")
     log.look()
     assert numbers(log) == [1]
-    assert log.damaged == 0
+    assert log.lines.damaged == 0
 
 
 def test_a_resumed_run_forgets_what_happens_again(path: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from twin.evidence.live.trainer_log import (
     LoggedStep,
     RunPlan,
     began,
+    event_files,
     run_plan,
     tokens_per_step,
 )
@@ -148,7 +149,7 @@ class Follower:
         if beside.measured.steps < FEWEST:
             return None
         place = str(self.folder.absolute())
-        return check(self.seal, beside.measured, place, began(self.folder, self.log.steps), now)
+        return check(self.seal, beside.measured, place, began(self.folder, self.log), now)
 
 
 def follow(
@@ -161,13 +162,19 @@ def follow(
     Raises `UsageError` where there is no such folder (TW340), or the seal is none (TW341 to TW343).
     """
     place = Path(path)
-    folder, name = (place.parent, place.name) if place.is_file() else (place, NAME)
+    folder = place.parent if place.is_file() else place
     if not folder.is_dir() and not wait:
         message = f"there is no run `{path}`"
         fix = f"name the log, or the folder that the trainer writes `{NAME}` into"
         raise UsageError([Problem("TW340", "", message, fix)])
     seal = None if against is None else find(against)
-    return Follower(folder, Log(folder / name), seal, steps)
+    log = place if place.is_file() or _event_folder(place) else folder / NAME
+    return Follower(folder, Log(log), seal, steps)
+
+
+def _event_folder(place: Path) -> bool:
+    """Whether a folder has TensorBoard's or Weights & Biases' files, and no log of its own."""
+    return not (place / NAME).exists() and bool(event_files(place))
 
 
 def _track(follower: Follower, now: datetime) -> Track:
@@ -250,10 +257,10 @@ def _state(follower: Follower, total: int | None, middle: StepTime | None, now: 
     if total is not None and follower.log.last >= total:
         return "done"
     patience = max(_SILENT_SECONDS, _SILENT_STEPS * (middle.seconds if middle else 0.0))
-    try:
-        age = now.timestamp() - follower.log.path.stat().st_mtime
-    except OSError:
+    written = follower.log.written
+    if written is None:
         return "silent"
+    age = now.timestamp() - written
     return "silent" if age > patience else "running"
 
 
@@ -274,7 +281,7 @@ def _beside(follower: Follower) -> SealComparison | None:
         seal.seconds * (1 + _TOLERANCE),
     )
     left = leaves(blocks(own), low, high)
-    start = began(follower.folder, log.steps)
+    start = began(follower.folder, log)
     return SealComparison(
         seal=seal.digest,
         name=seal.name,
@@ -364,8 +371,8 @@ def _notes(follower: Follower, beside: SealComparison | None, pauses: float | No
     """What one should know beside the figures."""
     found: list[str] = []
     log = follower.log
-    if log.damaged:
-        found.append(f"{log.damaged} lines of the log are no JSON, and were left out.")
+    if log.lines.damaged:
+        found.append(f"{log.lines.damaged} lines of the log are no JSON, and were left out.")
     if not log.steps:
         found.append(f"No step is in `{log.path}` yet.")
     if beside is not None and beside.different:

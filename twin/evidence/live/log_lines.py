@@ -12,12 +12,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
-_TOLD: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+TOLD: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-_FORMATS: Final = tuple(re.compile(one) for one in _TOLD["formats"].values())
-_SEQUENCES: Final = tuple(re.compile(one) for one in _TOLD["sequence"].values())
+_FORMATS: Final = tuple(re.compile(one) for one in TOLD["formats"].values())
+_SEQUENCES: Final = tuple(re.compile(one) for one in TOLD["sequence"].values())
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+Facts = Mapping[str, Any]
+"""What a log tells of a step, or of something else."""
 _LONGEST: Final = 20_000
 """Characters of a line that are looked at: steps stand at the beginning."""
 
@@ -33,8 +35,26 @@ class LineReader:
     """Whether steps were found in lines that are no JSON: then any other line is allowed."""
     objects: bool = False
     """Whether a line was a JSON object: then all should be."""
+    _odd: int = 0
     _sequence: int | None = None
     _before: tuple[int, datetime] | None = None
+
+    @property
+    def damaged(self) -> int:
+        """Whole lines that are no JSON object, of a log that is JSON."""
+        return 0 if self.printed else self._odd
+
+    def cut(self, piece: bytes, place: int) -> tuple[list[Facts], int]:
+        """What all whole lines of a piece say, and its bytes up to their end."""
+        del place
+        whole = piece.rfind(b"\n") + 1
+        found: list[Facts] = []
+        for line in piece[:whole].splitlines():
+            if line.strip():
+                facts = self.facts(line)
+                self._odd += facts is None and (self.objects or line.lstrip()[:1] == b"{")
+                found += [] if facts is None else [facts]
+        return found, whole
 
     def facts(self, line: bytes) -> Mapping[str, Any] | None:
         """What a line says: of a step `step`, `seconds` and perhaps `tokens`. None where it is

@@ -1,10 +1,11 @@
 """A trainer's log, read while it is written, and what the run's folder states about its end.
 
 The log has one JSON line per step and per event, or what another trainer prints
-(`twin.evidence.live.log_lines`). A line is a step if it has a whole `step`,
-positive `seconds`, and no `kind` or the kind `step`; other lines with a `step` are events. The log
-may appear later, end in a torn line, be cut back and continued (a resumed run), be replaced, or be
-rotated. One rule covers all of that: a repeated step replaces itself and everything after it.
+(`log_lines`), or is TensorBoard's or Weights & Biases' (`event_files`). A line is a step if it has
+a whole `step`, positive `seconds`, and no `kind` or the kind `step`; other lines with a `step` are
+events. The log may appear later, end in a torn line, be cut back and continued (a resumed run), be
+replaced, or be rotated. One rule covers all of that: a repeated step replaces itself and everything
+after it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from twin.evidence.live.log_lines import LineReader
+from twin.evidence.live.event_files import EventReader, is_event_file
+from twin.evidence.live.log_lines import Facts, LineReader
 from twin.evidence.live.timeline_window import first_start
 from twin.loading.files import opened, read_bytes
 
 NAME: Final = "metrics.jsonl"
 _CHUNK: Final = 1 << 22
 """Bytes that are read at once."""
+_LONGEST: Final = 1 << 28
+"""Bytes of a record; a file with a longer one is read no further."""
+_EVENT_FILES: Final = ("events.out.tfevents.*", "run-*.wandb")
+"""As those who write them call them, in a folder or in one folder below."""
 _KNOWN: Final = 256
 """Bytes before the place that was reached, which must still be what they were."""
 
@@ -58,13 +64,14 @@ class Log:
     """What a log has said so far. `look` reads on; everything else is what is known."""
 
     path: Path
+    """A file; or a folder of TensorBoard's or Weights & Biases' files, which are read in turn."""
     steps: list[LoggedStep] = field(default_factory=list[LoggedStep])
     events: list[Event] = field(default_factory=list[Event])
-    damaged: int = 0
-    """Whole lines that are no JSON object, of a log that is JSON."""
     cut: int = 0
     """How often the log went back to an earlier step."""
     lines: LineReader = field(default_factory=LineReader)
+    _reader: LineReader | EventReader | None = None
+    _file: Path | None = None
     _offset: int = 0
     _before: bytes = b""
     _inode: int | None = None
@@ -74,12 +81,28 @@ class Log:
 
     def look(self) -> bool:
         """Read what is new; True where anything was. What is no file says nothing."""
-        try:
-            with opened(self.path) as file:
-                self._find_place(file)
-                return self._read_on(file)
-        except OSError:
-            return False
+        files = self.files()
+        begin = files.index(self._file) if self._file in files else 0
+        found = False
+        for path in files[begin:]:
+            follows, self._file = self._file not in (None, path), path
+            try:
+                with opened(path) as file:
+                    self._find_place(file)
+                    self._new &= not follows
+                    found |= self._read_on(file)
+            except OSError:
+                continue
+        return found
+
+    def files(self) -> list[Path]:
+        """That are read, the oldest first."""
+        return event_files(self.path) if self.path.is_dir() else [self.path]
+
+    @property
+    def written(self) -> float | None:
+        """When anything was last written, as Unix time; None before."""
+        return max((time for file in self.files() for time in _written(file)), default=None)
 
     @property
     def last(self) -> int:
@@ -98,30 +121,25 @@ class Log:
         file.seek(self._offset)
 
     def _read_on(self, file: Any) -> bool:
-        found = False
-        while piece := file.read(_CHUNK):
-            whole = piece.rfind(b"\n") + 1
-            if not whole:
-                if len(piece) < _CHUNK:  # a torn line: the writer has not ended it
-                    break
-                whole = len(piece)  # no log has a line of that length
-            for line in piece[:whole].splitlines():
-                self._take(line)
+        found, size = False, _CHUNK
+        while piece := file.read(size):
+            if self._reader is None or not self._offset:
+                self._reader = EventReader() if is_event_file(piece[:64]) else self.lines
+            steps, whole = self._reader.cut(piece, self._offset)
+            if not whole and len(piece) == size < _LONGEST:
+                size *= 2
+            elif not whole:  # torn: the writer has not ended it
+                break
+            for facts in steps:
+                self._take(facts)
             self._offset += whole
             self._before = (self._before + piece[:whole])[-_KNOWN:]
             file.seek(self._offset)
-            found = True
+            found |= whole > 0
         return found
 
-    def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
-        facts = self.lines.facts(line)
-        if facts is None and (self.lines.objects or line.lstrip().startswith(b"{")):
-            self.damaged += 1
-        if self.lines.printed:
-            self.damaged = 0
-        if facts is None or self._is_echo(facts):
+    def _take(self, facts: Facts) -> None:
+        if self._is_echo(facts):
             return
         step, kind = facts.get("step"), facts.get("kind", "step")
         if not isinstance(step, int) or isinstance(step, bool) or not isinstance(kind, str):
@@ -251,7 +269,16 @@ def run_plan(folder: Path, steps: int | None = None) -> RunPlan:
     )
 
 
-def began(folder: Path, steps: Sequence[LoggedStep]) -> datetime | None:
+def event_files(folder: Path) -> list[Path]:
+    """TensorBoard's or Weights & Biases' files of a run, the oldest first; those of one kind."""
+    for pattern in _EVENT_FILES:
+        found = [*folder.glob(pattern), *folder.glob(f"*/{pattern}")]
+        if found:
+            return sorted(found, key=lambda one: (_written(one), one.name))
+    return []
+
+
+def began(folder: Path, log: Log) -> datetime | None:
     """The latest moment at which the run can have begun, from the earliest of what is known: the
     first span of its timeline, when its configuration was written, and when its log was last
     written less the seconds of all its steps. A folder that was copied without its times, and has
@@ -260,8 +287,8 @@ def began(folder: Path, steps: Sequence[LoggedStep]) -> datetime | None:
     if (start := first_start(folder)) is not None:
         found.append(start / 1e9)
     found += _written(folder / CONFIG)
-    if steps:
-        found += [at - sum(one.seconds for one in steps) for at in _written(folder / NAME)]
+    if log.steps and log.written is not None:
+        found.append(log.written - sum(one.seconds for one in log.steps))
     return datetime.fromtimestamp(max(0.0, min(found)), UTC) if found else None
 
 
