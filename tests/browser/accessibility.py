@@ -12,6 +12,9 @@ _RUN: Final = """rules => axe.run({exclude: [['.js-plotly-plot']]},
     {resultTypes: ['violations'], ...(rules && {runOnly: rules})})"""
 """Charts are left out: every one has its finding and its numbers as text beside it."""
 
+RULES: Final[dict[str, tuple[str, ...]]] = {"light": (), "dark": ("color-contrast",)}
+"""What axe looks for in each theme: all, and what differs between the two."""
+
 
 def barriers(page: Any, *rules: str) -> list[str]:
     """Serious and critical findings, each with its elements; of some rules, or of all."""

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.browser.accessibility import barriers
+from tests.browser.accessibility import RULES, barriers
 from tests.browser.served import (
     choose,
     edit,
@@ -33,6 +33,7 @@ PAGES = [
     "Result/Tables",
     "Compare",
     "Explore",
+    "Explore/Better plan",
     "Explore/Sensitivity",
     "Evidence",
 ]
@@ -202,8 +203,6 @@ def test_every_page_is_drawn_in_light_and_dark(visitor, address, scheme):
         assert page.evaluate(OVERLAPPING) == [], name
 
 
-RULES = {"light": (), "dark": ("color-contrast",)}
-"""What axe looks for in each theme: all, and what differs between the two."""
 OVERLAPPING = """() => [...document.querySelectorAll('.js-plotly-plot .main-svg')].flatMap(svg =>
     ['.xtick text', '.ytick text'].flatMap(kind => {
         const boxes = [...svg.querySelectorAll(kind)].map(e => [e, e.getBoundingClientRect()])

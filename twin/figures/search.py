@@ -24,7 +24,7 @@ from twin.figures.plotly import (
     capital,
     draw,
 )
-from twin.reports.table import count, digits
+from twin.reports.table import count, digits, percent
 
 LOG_FROM: Final = 3.0
 """Largest over smallest value from which an axis is logarithmic."""
@@ -186,7 +186,7 @@ def searched(marks: Sequence[SearchMark], theme: Theme) -> Picture:
         legend=False,
     )
     gain = 1 - last.step_seconds / first.step_seconds
-    found = f"The best plan takes {digits(100 * gain)} % off the step"
+    found = f"The best plan takes {percent(gain)} off the step"
     return Picture(
         title=found if gain else "No plan found so far is faster than the written one",
         caption="A point is a plan that is faster than all found before it.",

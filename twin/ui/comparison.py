@@ -22,7 +22,7 @@ from twin.ui.workspace import Draft, Workspace
 
 Row = dict[str, str]
 _COLOUR = {"better": "green", "worse": "red"}
-_JOINT = re.compile(r"(?<=[A-Za-z])[._-](?=[A-Za-z])")
+_JOINT = re.compile(r"(?<=[A-Za-z0-9])[._-](?=[A-Za-z])")
 _UNFIT = "does-not-fit"
 """Code of the note that repeats, under the name of one plan, that another does not fit."""
 
@@ -136,15 +136,15 @@ def input_rows(comparison: Any) -> list[Row]:
     fields = {field.path: field.baseline for delta in comparison.deltas for field in delta.fields}
     rows: list[Row] = []
     for path, value in fields.items():
-        row = {"Field": f"`{path}`", baseline: _broken(value)}
+        row = {"Field": f"`{path}`", baseline: breakable(value)}
         for delta in comparison.deltas:
             other = next((one.candidate for one in delta.fields if one.path == path), value)
-            row[delta.name] = _broken(other)
+            row[delta.name] = breakable(other)
         rows.append(row)
     return rows
 
 
-def _broken(value: Any) -> str:
+def breakable(value: Any) -> str:
     """A value that may break between its words where the page is narrow."""
     return _JOINT.sub("\\g<0>\u200b", _plain(value))
 

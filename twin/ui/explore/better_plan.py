@@ -11,11 +11,12 @@ import streamlit as st
 from twin.figures.search import SearchMark, searched
 from twin.reports.table import duration, percent
 from twin.ui import COMPARE
+from twin.ui.comparison import breakable
 from twin.ui.explore import better_search
 from twin.ui.explore.better_search import BetterAsked, FoundPlan, PlanHistory
 from twin.ui.explore.exports import as_json, downloads
 from twin.ui.explore.questions import explored, known, left_or_over
-from twin.ui.place import OpenPlan, grid, place, ready, small, theme
+from twin.ui.place import OpenPlan, place, ready, small, table, theme
 from twin.ui.suggestions import beside, use
 
 _WANTED: Final = "explore better plan"
@@ -24,7 +25,7 @@ _PASSES: Final = 60.0
 _EVERY: Final = 2.0
 """Seconds between two looks at what a search has found."""
 _LETTERS: Final = 90
-"""Letters of a value on a card."""
+"""Letters of a value on a card, and of all edits in a row of the table."""
 
 
 def better_plan_section(shown: OpenPlan, scenario: Any) -> None:
@@ -68,7 +69,7 @@ def _show(found: PlanHistory | None, asked: BetterAsked, scenario: Any) -> None:
         return
     is_better = len(found.plans) > 1
     if is_better:
-        _best(found.plans[-1])
+        _best(found.plans[-1], found.plans[0])
     for sentence in found.sentences[is_better:]:
         small(sentence)
     if not found.plans:
@@ -76,18 +77,21 @@ def _show(found: PlanHistory | None, asked: BetterAsked, scenario: Any) -> None:
     marks = [SearchMark(one.name, one.seconds, one.step_seconds) for one in found.plans]
     picture = searched(marks, theme())
     place(picture, "better plan history")
-    grid([_row(one) for one in found.plans], "better plans", "Plans in the order found")
+    table([_row(one) for one in found.plans])
     if found.done:
         files = {".json": lambda: as_json(found.to_json())}
         downloads(f"{scenario.name} better plan", asked.command, files, [picture], theme())
 
 
-def _best(one: FoundPlan) -> None:
+def _best(one: FoundPlan, first: FoundPlan) -> None:
+    """What to do, what it gains, and what it takes."""
+    step, before = duration(one.step_seconds), duration(first.step_seconds)
+    words = f"{percent(one.gain)} faster: a step takes {step} instead of {before}."
+    st.success(words, icon=":material/trending_up:")
     with st.container(border=True):
         for path, value in one.overrides.items():
-            shown = value if len(value) <= _LETTERS else f"{value[:_LETTERS]} ..."
-            st.markdown(f"**`{path} = {shown}`**")
-        st.markdown(f"{percent(one.gain)} faster: a step takes {duration(one.step_seconds)}.")
+            st.markdown(f"**`{path} = {_shortened(value)}`**")
+        st.markdown(f"{left_or_over(one.headroom)} of memory left. Takes {one.costs}.")
         with st.container(horizontal=True):
             st.button("Use this plan", key="use better", on_click=use, args=(one.overrides,))
             key = "compare better plan"
@@ -95,14 +99,16 @@ def _best(one: FoundPlan) -> None:
                 st.switch_page(COMPARE)
 
 
-def _row(one: FoundPlan) -> dict[str, object]:
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]} ..."
+
+
+def _row(one: FoundPlan) -> dict[str, str]:
     return {
-        "Searched for": duration(one.seconds) if one.seconds else "",
-        "Found by": one.name,
+        "Found by": f"{one.name}, {duration(one.seconds)}" if one.seconds else one.name,
+        "Edits": breakable(_shortened(", ".join(f"{p} = {v}" for p, v in one.overrides.items()))),
         "Step": duration(one.step_seconds),
-        "Gain": percent(one.gain),
+        "Gain": percent(one.gain) if one.seconds else "",
         "Bubble": percent(one.bubble),
         "Memory left": left_or_over(one.headroom),
-        "Edits": ", ".join(f"{path} = {value}" for path, value in one.overrides.items()),
-        "Takes": one.costs,
     }
