@@ -52,6 +52,7 @@ layers: $(DEV)/.stamp
 	@$(DEV)/bin/lint-imports --no-logo
 
 verify: $(DEV)/.stamp $(APP)/.stamp ## slow tests and benchmarks, one at a time
+	@$(DEV)/bin/uv pip install --quiet --python $(DEV)/bin/python --editable '.[dev,ray]' # a real cluster
 	@$(DEV)/bin/pytest -s -m "slow or benchmark"
 
 answers: $(DEV)/.stamp ## predict all published rows again, and write the README's table of them
