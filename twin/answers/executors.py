@@ -430,9 +430,7 @@ class _Ray(_Cluster):
         try:
             ray.init(address=url, log_to_driver=False, logging_level="error")
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            fix = (
-                "is its head up for a minute, and is this the address of its client server?"
-            )
+            fix = "is its head up for a minute, and is this the address of its client server?"
             raise self._refusal("does not answer", fix) from error
         # A task that kills its worker must not be tried on others: it is sent alone here.
         self._remote: Any = ray.remote(max_retries=0)(play_batch)
