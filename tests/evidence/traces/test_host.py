@@ -11,7 +11,8 @@ from torch.profiler import ProfilerActivity, profile
 from reference.parallel.overlap import Running, Turns
 from reference.parallel.timeline import Tape
 from tests.evidence.traces.traces import event, trace_file
-from twin.evidence.traces.accounted import accounted, arrivals
+from twin.evidence.traces.accounted import accounted
+from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.read import read_rank
 
 
@@ -43,7 +44,7 @@ def test_passes_and_transfers_are_what_annotations_name_whatever_is_inside(tmp_p
     ]
     rows = [
         {cause: ns // 1000 for cause, ns in accounted(rank, 4, begun=begun).row.items() if ns}
-        for rank, begun in zip(ranks, arrivals(ranks), strict=True)
+        for rank, begun in zip(ranks, meetings(ranks).begun, strict=True)
     ]
     assert rows[0] == {
         "compute": 50,

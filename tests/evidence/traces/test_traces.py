@@ -15,9 +15,10 @@ import twin
 from tests.evidence.traces.traces import event, kernels, trace_file
 from twin.errors import UsageError
 from twin.evidence.traces import chrome
-from twin.evidence.traces.accounted import accounted, arrivals
+from twin.evidence.traces.accounted import accounted
 from twin.evidence.traces.chrome import Chrome
 from twin.evidence.traces.kernels import UNKNOWN, cause_of, kind_of
+from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.predicted import predicted_layers
 from twin.evidence.traces.read import read_rank
 from twin.planning import plan
@@ -74,11 +75,46 @@ def test_waiting_for_the_last_rank_of_a_group_is_a_bubble_where_its_trace_is_the
         read_rank(trace_file(tmp_path / f"{at}.json", kernels(rows), rank=at))[0]
         for at, rows in enumerate((early, late))
     ]
-    begun = arrivals(ranks)
+    begun = meetings(ranks).begun
     first, second = (accounted(one, begun=came) for one, came in zip(ranks, begun, strict=True))
     assert causes(first) == row(compute=100, bubble=60, exposed_expert=40)
     assert causes(second) == row(compute=160, exposed_expert=40)
     assert causes(accounted(ranks[0])) == row(compute=100, exposed_expert=100)
+
+
+@pytest.mark.parametrize("ahead", [-3_000, 0, 70, 5_000])
+def test_clocks_that_differ_are_put_right_by_the_ends_of_shared_collectives(
+    tmp_path: Path, ahead: float
+) -> None:
+    """Three ranks; the second's clock is off. It shares a group with each of the others, in which
+    it comes late every other time."""
+    both = {**ALL_TO_ALL, "Process Group Name": "4", "Process Group Ranks": "[1, 2]"}
+    noise = random.Random(7)
+
+    def events(rank: int, off: float) -> list[dict[str, Any]]:
+        rows = []
+        for n in range(8):
+            for group, members in ((ALL_TO_ALL, (0, 1)), (both, (1, 2))):
+                start, end = 1_000 * n + 400 * members[0], 1_000 * n + 400 * members[0] + 300
+                late = 100 * (rank == 1) * (n % 2)
+                if rank in members:
+                    end += off + noise.uniform(0, 10)
+                    begin = start + off + late
+                    rows.append(("ncclDevKernel_AllToAll", 20, begin, end, begin - 5, group))
+        return kernels(rows)
+
+    ranks = [
+        read_rank(trace_file(tmp_path / f"{at}.json", events(at, ahead * (at == 1)), rank=at))[0]
+        for at in range(3)
+    ]
+    found = meetings(ranks)
+    told = [round(ns / 1e3, -2) for ns in found.ahead_ns]
+    assert told == [0, ahead if ahead > 100 or ahead < 0 else 0, 0]
+    waits = [causes(accounted(one, begun=b)) for one, b in zip(ranks, found.begun, strict=True)]
+    if ahead != 70:
+        for one in (waits[0], waits[2]):
+            assert one["bubble"] == pytest.approx(400_000, abs=45_000)
+        assert waits[1].get("bubble", 0) < 45_000
 
 
 def test_passes_are_told_by_annotations_or_else_by_autograd(tmp_path: Path) -> None:

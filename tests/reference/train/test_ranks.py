@@ -26,7 +26,8 @@ from tests.reference.parallel.ranks import run_ranks
 from tests.reference.train.mini import Load
 from twin.evidence.measured import step as measured
 from twin.evidence.measured.run_folder import read as measured_run
-from twin.evidence.traces.accounted import accounted, arrivals
+from twin.evidence.traces.accounted import accounted
+from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.read import read_rank, together
 
 K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"
@@ -111,7 +112,9 @@ def test_every_rank_writes_down_what_ran_when_and_a_profiler_saw_the_same(
         for path in sorted((tmp_path / "out" / "profile").iterdir())
         for rank in read_rank(path)
     )
-    for rank, begun, own in zip(profiled, arrivals(profiled), written.breakdown_ns, strict=True):
+    for rank, begun, own in zip(
+        profiled, meetings(profiled).begun, written.breakdown_ns, strict=True
+    ):
         found = accounted(rank, 4, begun=begun)
         # A timeline's step begins with the first rank, and ends with the last.
         around = written.step_ns - found.step_ns

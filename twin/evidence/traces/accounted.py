@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twin.engine.trace import CAUSES
 from twin.evidence.traces.kernels import UNKNOWN, cause_of, kind_of
@@ -209,23 +208,3 @@ def _passes(rank: RankTrace, rows: Ints, kinds: Sequence[str]) -> tuple[int, int
         main = max(took, key=lambda n: took[n], default=None)
         counts.append(0 if main is None else int(((names == main) & (back == behind)).sum()))
     return counts[0], counts[1]
-
-
-def arrivals(ranks: Sequence[RankTrace]) -> list[NDArray[np.int64]]:
-    """Of each rank and each of its collectives, when the last rank of the group began it; its own
-    start where nobody else's trace has it. The clocks of all ranks are taken as one."""
-    begun = [rank.start.copy() for rank in ranks]
-    calls = defaultdict[tuple[str, str, str, int], list[tuple[int, int]]](list)
-    for place, rank in enumerate(ranks):
-        turns = defaultdict[tuple[str, str, str], int](int)
-        for row in np.flatnonzero(rank.says > 0).tolist():
-            told = rank.told[int(rank.says[row])]
-            key = told.group, told.ranks, told.collective
-            if told.ranks and told.members > 1:
-                calls[(*key, turns[key])].append((place, row))
-                turns[key] += 1
-    for found in calls.values():
-        latest = max(int(ranks[place].start[row]) for place, row in found)
-        for place, row in found:
-            begun[place][row] = latest
-    return begun

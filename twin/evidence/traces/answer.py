@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from twin.evidence.traces.accounted import Accounted, accounted, arrivals
+from twin.evidence.traces.accounted import Accounted, accounted
+from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.predicted import EXCHANGES, PredictedLayers, predicted_layers
 from twin.evidence.traces.rank import RankTrace
 from twin.evidence.traces.read import read_rank, together
@@ -36,6 +37,8 @@ class TracedRank:
     """Numbers of the steps in its trace."""
     torn: bool
     skipped: int
+    ahead_ns: int
+    """By how much its clock is ahead of the first rank's."""
     found: Accounted
 
 
@@ -57,7 +60,7 @@ class TraceAnswer:
 
     @property
     def troubles(self) -> list[str]:
-        """What of the files could not be read."""
+        """What of the files could not be read, or was put right."""
         found: list[str] = []
         for one in self.ranks:
             if one.torn:
@@ -65,6 +68,11 @@ class TraceAnswer:
             if one.skipped:
                 many = f"{one.skipped:,} events have another form and are left out."
                 found.append(f"`{one.file}`: {many}")
+            if one.ahead_ns:
+                by = duration(abs(one.ahead_ns) / 1e9)
+                way = "ahead of" if one.ahead_ns > 0 else "behind"
+                first = self.ranks[0].file
+                found.append(f"`{one.file}`: its clock is {by} {way} that of `{first}`; counted.")
         return found
 
     @property
@@ -121,14 +129,15 @@ def traced(paths: Iterable[Path], planned: Plan | None, step: int | None = None)
     ranks = together(rank for path in paths for rank in read_rank(path))
     sizes = group_sizes(planned.mesh) if planned else ()
     chosen = step if step is not None else chosen_step(ranks)
-    begun = arrivals(ranks)
-    found = [accounted(rank, chosen, sizes, came) for rank, came in zip(ranks, begun, strict=True)]
+    shared = meetings(ranks)
+    came = zip(ranks, shared.begun, strict=True)
+    found = [accounted(rank, chosen, sizes, begun) for rank, begun in came]
     layers = predicted_layers(found[0], planned) if planned else None
-    told = (_traced_rank(rank, one) for rank, one in zip(ranks, found, strict=True))
+    told = map(_traced_rank, ranks, found, shared.ahead_ns)
     return TraceAnswer(tuple(told), chosen, layers)
 
 
-def _traced_rank(rank: RankTrace, found: Accounted) -> TracedRank:
+def _traced_rank(rank: RankTrace, found: Accounted, ahead_ns: int) -> TracedRank:
     return TracedRank(
         file=rank.file,
         rank=rank.rank,
@@ -137,6 +146,7 @@ def _traced_rank(rank: RankTrace, found: Accounted) -> TracedRank:
         steps=tuple(sorted(rank.steps)),
         torn=rank.torn,
         skipped=rank.skipped,
+        ahead_ns=ahead_ns,
         found=found,
     )
 
