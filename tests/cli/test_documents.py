@@ -10,7 +10,7 @@ from tests.cli.conftest import Command
 from tests.documents import FOLDER, schema, validator
 from twin.cli.verbs import verbs
 
-WITHOUT = {"calibrate", "new"}
+WITHOUT = {"new"}
 """Verbs that no fast test has answer in JSON."""
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from twin import units
-from twin.cli.answer import training
+from twin.cli.answer import answered, progress_bar, training
 from twin.cli.output import Output
+from twin.errors import Problem, UsageError
 from twin.evidence.calibrate import require_scipy
 from twin.evidence.calibrate.calibrate import calibrate as run
 from twin.evidence.calibrate.factors import SECONDS
+from twin.evidence.calibrate.missing import VERSION as MISSING_VERSION
+from twin.evidence.calibrate.missing import Missing, what_is_missing
 from twin.evidence.calibrate.request import CalibrationRequest
 from twin.evidence.calibrate.result import Calibration, Errors, RowError
 from twin.evidence.calibrate.step_fit import Difference, NumberChange, difference
@@ -20,13 +23,15 @@ from twin.evidence.calibrate.write import write
 from twin.loading import load_any, load_part
 from twin.reports.table import Table, headed
 
+_FEW = 8
+"""Numbers that only step times tell: the first ones."""
 _ROWS = 40
 """Rows that a terminal is shown; of more, the worst ones, and classes as a whole."""
 
 
 def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     *,
-    source: Path,
+    source: Path | None,
     base: str | None,
     gpu: str | None,
     defaults: str | None,
@@ -36,17 +41,30 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
     path: Path | None,
     diff: str | None,
     scenario: str | None,
+    missing: str | None,
     output: Output,
 ) -> int | None:
-    """A profile from your own measurements: kernels, a trace or step times."""
-
+    """A profile, node and fabric from your own measurements; or what to measure next."""
+    if missing is not None:
+        return _missing(missing, sets, output)
+    if source is None:
+        message = "nothing to calibrate from"
+        fix = "name a folder of measurements; --what-is-missing SCENARIO lists what to measure"
+        raise UsageError([Problem("TW350", "", message, fix)])
     require_scipy()
 
     wanted = tuple(word.strip() for word in factors.split(",") if word.strip()) if factors else None
     request = CalibrationRequest(source, base, gpu, defaults, tuple(sets or ()), wanted, name)
     found = run(request, _teller(output))
     other = _difference(found, diff, source, scenario) if diff else None
-    written = _written(found, path)
+    _answer(found, other, _written(found, path), output)
+    return None
+
+
+def _answer(
+    found: Calibration, other: Difference | None, written: list[Path], output: Output
+) -> None:
+    """Print a calibration, and how it differs from another profile."""
     document: dict[str, Any] = found.to_json() | {"written": [str(file) for file in written]}
     document["difference"] = other.to_json() if other else None
     tables = [*calibration_tables(found), *([difference_table(other)] if other else [])]
@@ -55,6 +73,61 @@ def calibrate(  # noqa: PLR0913  one parameter per option of the command line
         output.message("\n".join(f"Note: {note}." for note in found.notes))
     for file in written:
         output.message(f"Written: {file}")
+
+
+def _missing(path: str, sets: list[str], output: Output) -> int | None:
+    """Measurements that would narrow a scenario's interval."""
+    run = answered(path, sets, output, step_of="explain")
+    interval = run.report.intervals["step_seconds"]
+    if interval is None:
+        message = f"the step of {run.scenario.name} has no interval that could be narrowed"
+        fix = "no published run is on a GPU like its: calibrate from whatever you can measure"
+        raise UsageError([Problem("TW360", "", message, fix)])
+    with progress_bar(output, "ranges") as progress:
+        found = what_is_missing(run.scenario, run.report.step_ns / 1e9, interval, progress)
+    head = {
+        "version": MISSING_VERSION,
+        "kind": "what is missing",
+        "name": run.scenario.name,
+        "hash": run.report.hash,
+    }
+    told = [_missing_words(found)]
+    output.answer({**head, **found.to_json()}, told, missing_tables(found))
+    return None
+
+
+def _missing_words(found: Missing) -> str:
+    """By how much the interval narrows."""
+    usual = f"The step's interval is -+{found.half:.0%}"
+    if not found.measurements:
+        return f"{usual}, about as narrow as measurements make it."
+    first = found.measurements[0]
+    return f"{usual}; {first.words} ({first.minutes:g} min) would make it -+{first.half:.0%}."
+
+
+def missing_tables(found: Missing) -> list[Table]:
+    """Measurements in the order of what a minute takes away, their commands, and what no
+    measurement tells."""
+    heads = ("measurement", "minutes", "takes away", "interval then", "tells")
+    table = headed("What to measure next", *heads, left=(0, 4))
+    for one in found.measurements:
+        few = ", ".join(path.rpartition("calibration.")[2] for path in one.numbers[:3])
+        more = f" and {len(one.numbers) - 3} more" if len(one.numbers) > 3 else ""
+        cells = (f"{one.minutes:g}", f"{one.share:.0%}", f"-+{one.half:.1%}", few + more)
+        table.add_row(one.words, *cells)
+    table.caption = (
+        "Each alone, of the interval's square; what takes most away per minute comes first.\n"
+        "Put the files into one folder and run `twin calibrate FOLDER -o .`"
+    )
+    commands = headed("Commands", "measurement", "command", left=(0, 1))
+    for one in found.measurements:
+        commands.add_row(one.words, one.command)
+    if not found.others:
+        return [table, commands]
+    others = headed("What only step times tell", "number", "explains", left=(0,))
+    for path, share in found.others[:_FEW]:
+        others.add_row(path, f"{share:.1%}")
+    return [table, commands, others]
 
 
 def _teller(output: Output) -> Any:
@@ -123,9 +196,7 @@ def _files(found: Calibration) -> Table:
     heads = ("file", "recognised as", "took", "could not use")
     table = headed("Files", *heads, left=(0, 1, 2, 3))
     for file in found.files:
-        unused = [text.removeprefix(f"{file.file}: ") for text in file.unused]
-        unused = [text.removeprefix(f"{file.file}, ") for text in unused]
-        cells = ("; ".join(file.took) or "nothing", "; ".join(unused))
+        cells = ("; ".join(file.took) or "nothing", "; ".join(file.unused))
         table.add_row(file.file, ", ".join(file.recognised), *cells)
     return table
 

@@ -3,6 +3,7 @@ ranges from files in the tools' own formats, and other layouts are predicted."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.evidence.calibrate.synthetic import (
     write_bw,
     write_lat,
 )
+from twin.cli.main import main
 from twin.engine import lower, plan, simulate
 from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.request import CalibrationRequest
@@ -122,3 +124,29 @@ def test_other_layouts_are_predicted_within_three_percent(tmp_path: Path, seed: 
 
 def seconds(folder: Path, *sets: str) -> float:
     return simulate(lower(plan(load(folder / "plan.yaml", sets)))).step_ns / 1e9
+
+
+def test_the_command_tells_every_file_and_writes_one_of_each_part(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure(SecretCluster(1), tmp_path / "measured")
+    (tmp_path / "measured" / "notes.md").write_text("Rack 4.\n")
+    command = ["calibrate", str(tmp_path / "measured"), "--name", "ours", "-o", str(tmp_path)]
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("ours: 11 numbers from 5 of 6 files; left out of their fit, ")
+    assert "as in the base: node.nic.exchange_start, node.host.pcie.efficiency" in told.err
+    parts = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("catalog/*/*.yaml")}
+    assert parts == {
+        "catalog/calibrations/ours.yaml",
+        "catalog/fabrics/rail-fat-tree-400g-ours.yaml",
+        "catalog/nodes/h100-8gpu-ours.yaml",
+    }
+    assert main([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    files = {file["file"]: (file["took"], " ".join(file["unused"])) for file in document["files"]}
+    assert files["notes.md"] == ([], "not recognised as a measurement")
+    assert "18 NVLinks of each GPU" in files["topo"][0][0]
+    assert files["one-node.txt"][0][0].startswith("16 times on 2 ranks of 1 node (all-reduce, ")
+    assert files["one-node.txt"][1].startswith("8 times of less than 4 MiB")
+    assert set(files) - {"notes.md"} == {file for file, (took, _) in files.items() if took}

@@ -4,6 +4,7 @@ what is damaged or foreign is told and left alone."""
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from tests.evidence.calibrate.synthetic import (
     megatron_log,
     nccl_tests,
     topology,
+    trace,
     write_bw,
     write_lat,
 )
+from twin.cli.main import main
 from twin.errors import UsageError
 from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.folder_files import ReadFile, read_files
@@ -256,3 +259,23 @@ def test_measurements_of_another_gpu_are_left_out(tmp_path: Path) -> None:
     found = calibrate(CalibrationRequest(tmp_path, name="ours"))
     assert len([row for row in found.rows if row.task == "transfers"]) == 18
     assert "of NVIDIA A100-SXM4-80GB" in found.files[2].unused[0]
+
+
+STEPS = """\
+name,gpu,gpus,model,global_batch,sequence,seconds
+a,h100,8,gpt-1.7b,16,2048,0.14
+b,h100,8,gpt-1.7b,32,2048,0.27
+c,h100,8,gpt-1.7b,64,2048,0.53
+"""
+
+
+@pytest.mark.parametrize("kind", ["step times", "profiler trace"])
+def test_a_single_file_is_answered_in_its_own_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """As `twin schema --answer calibrate` says, which every document is checked against."""
+    texts = {"step times": STEPS, "profiler trace": trace(SecretCluster(0))}
+    path = tmp_path / ("steps.csv" if kind == "step times" else "trace.json")
+    path.write_text(texts[kind])
+    assert main(["calibrate", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == kind

@@ -69,13 +69,18 @@ class ReadFile:
 
 def read_files(source: Path) -> tuple[ReadFile, ...]:
     """Every file of a folder, in order, or the one file that the source is."""
-    return tuple(_read(path) for path in _paths(source))
+    return tuple(_read(path, _name(path, source)) for path in _paths(source))
 
 
 def digest_of(files: Iterable[ReadFile]) -> str:
     """The SHA-256 of the digests of all files that something was taken from."""
     used = sorted(digest(file.path) for file in files if file.report.took)
     return hashlib.sha256("".join(used).encode()).hexdigest()
+
+
+def _name(path: Path, source: Path) -> str:
+    """The path of a file inside the folder."""
+    return path.relative_to(source).as_posix() if path != source else display(path)
 
 
 def _paths(source: Path) -> Iterator[Path]:
@@ -91,22 +96,26 @@ def _counts(path: Path) -> bool:
     return _OWN not in path.parts[:-1] and not any(part.startswith(".") for part in path.parts)
 
 
-def _read(path: Path) -> ReadFile:
-    name = display(path)
+def _read(path: Path, name: str) -> ReadFile:
     try:
         begin = head(path)
     except OSError as error:
         return ReadFile(path, SourceFile(name, (), (), (error.strerror or str(error),)))
     known = [one for one in formats() if one.recognises(begin)]
     if not known:
-        return _other(path, begin)
+        return _other(path, name, begin)
     words = tuple(one.words for one in known)
     findings: list[Findings] = []
     for one in known:
         found = _tried(lambda one=one: one.read(path))
         findings.append(found)
     took = tuple(text for found in findings for text in found.took)
-    unused = tuple(text for found in findings for text in found.unused)
+    own = display(path)
+    unused = tuple(
+        text.removeprefix(f"{own}: ").removeprefix(f"{own}, ")
+        for found in findings
+        for text in found.unused
+    )
     return ReadFile(path, SourceFile(name, words, took, unused), tuple(findings))
 
 
@@ -120,9 +129,8 @@ def _tried(read: Callable[[], Findings]) -> Findings:
         return Findings(unused=(error.strerror or str(error),))
 
 
-def _other(path: Path, begin: bytes) -> ReadFile:
+def _other(path: Path, name: str, begin: bytes) -> ReadFile:
     """A file without measurements: a scenario, or something else."""
-    name = display(path)
     if path.suffix.lower() in (".yaml", ".yml") and _SCENARIO.search(begin):
         try:
             scenario = load_any(path)
