@@ -20,10 +20,13 @@ from tests.evidence.calibrate.synthetic import (
     write_bw,
     write_lat,
 )
+from tests.evidence.live.test_event_files import event, tensorboard
 from twin.cli.main import main
 from twin.errors import UsageError
+from twin.evidence.calibrate import profiler
 from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.folder_files import ReadFile, read_files
+from twin.evidence.calibrate.profiler import read_trace
 from twin.evidence.calibrate.request import CalibrationRequest
 from twin.evidence.calibrate.sources import Measurement, formats
 
@@ -279,3 +282,36 @@ def test_a_single_file_is_answered_in_its_own_form(
     path.write_text(texts[kind])
     assert main(["calibrate", str(path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == kind
+
+
+def test_a_large_trace_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of its calls and kernels: as many as are kept."""
+    path = tmp_path / "trace.json"
+    path.write_text(trace(SecretCluster(0)))
+    whole = len(read_trace(path).kernels)
+    monkeypatch.setattr(profiler, "SMALL", 0)
+    monkeypatch.setattr(profiler, "MOST", whole)
+    assert len(read_trace(path).kernels) == pytest.approx(whole / 2, abs=2)
+    (file,) = read_files(path)
+    assert "all but its beginning" in file.report.unused[-1]
+
+
+def test_event_files_are_logs_and_packed_logs_are_told(tmp_path: Path) -> None:
+    board = tensorboard(*(event(n, n, iteration_time=0.5) for n in range(1, 20)))
+    (step,) = taken(tmp_path / "events.out.tfevents.1.host", board)
+    assert (step.what, step.value) == ("logged step", pytest.approx(0.5))
+    text = gzip.compress(megatron_log(SecretCluster(0), 2.0).encode())
+    (file,) = read_files_of(tmp_path / "train.log.gz", text)
+    assert file.report.unused == ("a packed log is not read; unpack it",)
+
+
+def test_hosts_of_one_nvlink_domain_are_one_node(tmp_path: Path) -> None:
+    """GB200 NVL72: 32 ranks on 8 hosts of 4 GPUs meet in one rack."""
+    run = nccl_tests(SecretCluster(0), "all_gather", 32, 8, sizes=[2**n for n in range(24, 31)])
+    (tmp_path / "out").write_text(run.replace("NVIDIA H100 80GB HBM3", "NVIDIA GB200"))
+    found = calibrate(CalibrationRequest(tmp_path, name="ours"))
+    told = {one.path for one in found.found}
+    assert "gb200-nvl72.nvlink.efficiency" in told
+    assert not any("nic" in path for path in told)

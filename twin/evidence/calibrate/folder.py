@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final, TypeVar
 
 import numpy as np
@@ -53,6 +54,8 @@ _TAKEN: Final[Mapping[str, str]] = {
     "memory": "memory",
 }
 """Tasks of kernels, without `by shape`, and the factor of step times that each replaces."""
+HOST_GPUS: Final = 16
+"""The most GPUs that one host has; a node of the catalog with more is a rack of hosts."""
 _LINKS: Final = ("nvlink.efficiency", "nic.efficiency", "fabric.efficiency")
 S = TypeVar("S", bound=Spec)
 
@@ -149,10 +152,19 @@ def _transfers(
     found: list[Measurement] = []
     for file in files:
         timed = [m for m in file.measured if m.unit != "count" and m.what != LOGGED]
+        timed = [_in_domains(m, node) for m in timed]
         wrong = {m: why for m in timed if (why := why_not(m, node))}
         told.append(file.without(tuple(dict.fromkeys(wrong.values()))))
         found += (m for m in timed if m not in wrong)
     return tuple(told), found
+
+
+def _in_domains(measured: Measurement, node: NodeSpec) -> Measurement:
+    """A collective on the twin's nodes: hosts that share an NVLink domain are one (GB200 NVL72)."""
+    hosts = measured.nodes
+    if node.gpus <= HOST_GPUS or measured.what in ("card", "hop") or hosts < 2:
+        return measured
+    return replace(measured, nodes=ceil(measured.ranks / node.gpus))
 
 
 def _of_kernels(files: Sequence[ReadFile], base: _Base, stamp: Stamp, name: str) -> Calibration:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
+from math import inf, prod
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from twin.arch.ops import OpClass, Product, Work
 from twin.errors import Problem, UsageError
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.table import digest
-from twin.evidence.traces.chrome import Chrome, ShapedEvent, Shapes
+from twin.evidence.traces.chrome import Chrome, Event, ShapedEvent, Shapes
 from twin.evidence.traces.rank import GPU
 from twin.loading.files import display, read_data
 
@@ -202,7 +202,8 @@ class UnmappedTime:
 @dataclass(frozen=True, slots=True)
 class Profiled:
     """A trace: the device in its own words (empty for a CPU), a row per kernel and shape with its
-    calls, seconds of all its kernels, what is not mapped, and the SHA-256 of the file."""
+    calls, seconds of all its kernels, what is not mapped, the SHA-256 of the file, and whether
+    only its beginning was kept."""
 
     device: str
     kernels: tuple[Kernel, ...]
@@ -210,6 +211,7 @@ class Profiled:
     seconds: float
     others: tuple[UnmappedTime, ...]
     digest: str
+    begun: bool = False
 
     @property
     def share(self) -> float:
@@ -232,13 +234,37 @@ class _Call:
 def read_trace(path: Path) -> Profiled:
     """The kernels of a trace. Raises `UsageError` where the file is none, or holds none."""
     file = Chrome(path)
-    events = list(file.events(ShapedEvent))
+    until = _until(path)
+    events = [
+        event
+        for event in file.events(ShapedEvent)
+        if (event.cat == "cpu_op" or event.cat in GPU) and event.ts < until
+    ]
     devices: list[Mapping[str, Any]] = file.head.get("deviceProperties") or []
     device = str(devices[0].get("name", "")) if devices else ""
     roots = list(_nested(e for e in events if e.cat == "cpu_op"))
     kernels = [e for e in events if e.cat in GPU]
     times = _of_gpu(kernels, roots) if kernels else _of_cpu(roots)
-    return _gathered(times, device, path)
+    return replace(_gathered(times, device, path), begun=until < inf)
+
+
+SMALL: Final = 256_000_000
+"""Bytes of a file up to which all of it is kept; packed ones count twenty times."""
+MOST: Final = 500_000
+"""Calls and kernels that are kept of a larger one: OURS, some 700 MB."""
+
+
+def _until(path: Path) -> float:
+    """When to stop, in the file's microseconds, so that a large trace is read in bounded memory:
+    its beginning shows the same calls as the rest. What a call launches later is lost."""
+    size = path.stat().st_size * (20 if path.suffix == ".gz" else 1)
+    if size <= SMALL:
+        return inf
+    count, first, last = 0, inf, -inf
+    for event in Chrome(path).events(Event):
+        if event.cat == "cpu_op" or event.cat in GPU:
+            count, first, last = count + 1, min(first, event.ts), max(last, event.ts)
+    return first + (last - first) * MOST / count if count > MOST else inf
 
 
 _TRACE: Final = (

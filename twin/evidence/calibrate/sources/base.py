@@ -77,6 +77,12 @@ def head(path: Path) -> bytes:
         return _piece(lambda: file.read(HEAD))
 
 
+def packed(path: Path) -> bool:
+    """Whether a file is packed by gzip. Raises `OSError`."""
+    with opened(path, MOST) as raw:
+        return raw.read(2) == _GZIP
+
+
 def lines(path: Path) -> Iterator[str]:
     """The lines of a file without colours, long ones cut. Raises `OSError`; a file that was packed
     and torn ends where it is torn."""
@@ -99,9 +105,9 @@ def _piece(read: Callable[[], bytes]) -> bytes:
 @contextmanager
 def _unpacked(path: Path) -> Generator[BinaryIO]:
     with opened(path, MOST) as raw:
-        packed = raw.read(2) == _GZIP
+        is_packed = raw.read(2) == _GZIP
         raw.seek(0)
-        if not packed:
+        if not is_packed:
             yield raw
             return
         with gzip.open(raw) as file:

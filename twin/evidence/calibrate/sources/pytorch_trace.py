@@ -23,7 +23,13 @@ class PytorchTrace(Source):
         """Kernels whose calls have shapes."""
         found = read_trace(path)
         took = f"{len(found.kernels)} kernels by shape, {found.share:.0%} of {found.seconds:.3g} s"
-        return Findings((took,), told(found.others, found.seconds), found.device, (), found.kernels)
+        unused = told(found.others, found.seconds)
+        if found.begun:
+            unused = (
+                *unused,
+                "all but its beginning (half a million calls and kernels)",
+            )
+        return Findings((took,), unused, found.device, (), found.kernels)
 
 
 def told(others: tuple[UnmappedTime, ...], seconds: float) -> tuple[str, ...]:
