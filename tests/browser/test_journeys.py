@@ -36,6 +36,7 @@ PAGES = [
     "Explore/Better plan",
     "Explore/Sensitivity",
     "Evidence",
+    "Evidence/Profiler trace",
 ]
 CHARTS = {
     "Result": 1,

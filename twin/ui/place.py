@@ -432,10 +432,11 @@ def say_bug(text: str) -> None:
 
 
 def ready(
-    pending: Pending[_T | Failure], plan: Draft, words: str, patience: float = 0.05
+    pending: Pending[_T | Failure], plan: Draft, words: str, patience: float = 0.05, wrong: str = ""
 ) -> _T | None:
     """The result of a study; while it is in the making, or where it failed, the page says so.
-    `patience`: seconds that the page waits for it first."""
+    `patience`: seconds that the page waits for it first; `wrong`: what it means that it failed,
+    where that is not the plan's fault."""
     found = pending.within(patience)
     if found is None:
         waiting(words, pending)
@@ -447,7 +448,10 @@ def ready(
         say_stopped("", [found])
         return None
     if isinstance(found, Failure):
-        say(plan, found)
+        if wrong:
+            say_failure(wrong, found)
+        else:
+            say(plan, found)
         return None
     return found
 

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any, Final
+from weakref import finalize
 
 import streamlit as st
 
@@ -20,6 +25,7 @@ from twin.ui.workspace import Draft, History, Workspace
 
 _HISTORY: Final = "history"
 _MEASURED: Final = "measured run"
+_TRACES: Final = "profiler traces"
 _FOLLOWED: Final = "followed run"
 _VALIDATED: Final = "validated again"
 _BROKEN: Final = "broken link"
@@ -206,6 +212,40 @@ def measured() -> str | None:
 def show_measured(name: str) -> None:
     """Show this real run."""
     st.session_state[_MEASURED] = name
+
+
+def traces() -> tuple[str, tuple[str, ...]] | None:
+    """The folder of the profiler traces that the visitor brought, and their names in it."""
+    kept: _Traces | None = st.session_state.get(_TRACES)
+    return None if kept is None else (kept.folder, kept.names)
+
+
+def trace_turn() -> int:
+    """How often traces were brought."""
+    kept: _Traces | None = st.session_state.get(_TRACES)
+    return 0 if kept is None else kept.turn
+
+
+def bring_traces(files: Iterable[tuple[str, memoryview]]) -> None:
+    """Keep these traces, and forget those before; on disk, where they go with the session."""
+    folder, names = mkdtemp(prefix="twin-traces-"), list[str]()
+    for name, data in files:
+        own = Path(name).name
+        own = own if own not in names else f"{len(names)}-{own}"
+        (Path(folder) / own).write_bytes(data)
+        names.append(own)
+    kept = _Traces(folder, tuple(names), trace_turn() + 1)
+    finalize(kept, rmtree, folder, ignore_errors=True)
+    st.session_state[_TRACES] = kept
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class _Traces:
+    """Traces on disk, deleted when no session has them any more."""
+
+    folder: str
+    names: tuple[str, ...]
+    turn: int
 
 
 def followed(folder: str, against: str | None) -> Follower:
