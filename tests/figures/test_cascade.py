@@ -23,7 +23,7 @@ def bars(figure):
     for trace in traces(figure):
         if trace.type == "bar":
             for row, start, size in zip(trace.y, trace.base, trace.x, strict=True):
-                found[row] = (start, size)
+                found[row] = (min(start, start + size), abs(size))
     return [found[row] for row in sorted(found)]
 
 
@@ -54,6 +54,18 @@ def test_a_gain_is_drawn_backwards():
     look = swatch("other", "light")
     rungs = [Rung("a", 0, 5, look, "", ""), Rung("b", 5, -2, look, "", "")]
     assert bars(cascade(rungs, "s", "light")) == [(0, 5), (3, 2)]
+
+
+def test_the_text_of_a_bar_in_the_right_half_stands_left_of_it_away_from_the_capacity():
+    memory = memory_of(FULL, capacity=80.0, reserve=5.0)
+    picture = peak_memory(memory, {"up": 20 * 2.0**30, "down": 10 * 2.0**30}, "plan", "light")
+    found = {
+        row: (size < 0, trace.textposition)
+        for trace in traces(picture.figure)
+        if trace.type == "bar"
+        for row, size in zip(trace.y, trace.x, strict=True)
+    }
+    assert [found[row] for row in sorted(found)] == [(False, "inside"), *[(True, "outside")] * 4]
 
 
 def test_a_figure_says_in_words_what_it_shows():

@@ -35,7 +35,7 @@ def test_the_title_says_what_changed_most():
 def test_attribution_leads_from_one_step_to_the_other():
     picture = attribution(("a", 18.0), ("b", 13.0), [("nic", -7.0), ("pipeline", 2.0)], "light")
     ends = [
-        (base, base + size)
+        tuple(sorted((base, base + size)))
         for trace in traces(picture.figure)
         if trace.type == "bar"
         for base, size in zip(trace.base, trace.x, strict=True)

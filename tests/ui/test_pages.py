@@ -186,7 +186,7 @@ def test_good_and_bad_are_said_in_words_too(opened):
     assert any(", better" in str(cell) for cell in cells)
     app.toggle(key="on one fabric").set_value(True)
     questions = [Question(name, None, (), stamp()) for name in (FULL, SELECTIVE)]
-    assert isinstance(studied(on_one_fabric, *questions).within(60), Together)
+    assert isinstance(studied(on_one_fabric, *questions).within(180), Together)
     assert "no step changes" in words(checked(app.run()))
 
 
@@ -364,3 +364,16 @@ def test_a_link_is_made_when_share_is_opened_and_leads_to_the_page_that_is_there
     app.session_state["Export"] = True
     checked(app.run())
     assert len(app.sidebar.get("download_button")) > 1
+
+
+def test_sections_that_a_scenario_leaves_out_wait_folded_until_they_are_edited(opened):
+    app = opened(FULL)
+    (box,) = (one for one in app.expander if one.label.startswith("Not in this scenario"))
+    assert "RL" in box.label
+    assert "Train" not in box.label
+    assert not any(key(one).startswith(f"{FULL}|rl.") for one in app.text_input)
+    app.session_state["sections left out"] = True
+    assert any(key(one).startswith(f"{FULL}|rl.") for one in checked(app.run()).text_input)
+    app = opened(f"{FULL};data.bytes_per_token=4B")
+    (box,) = (one for one in app.expander if one.label.startswith("Not in this scenario"))
+    assert "Data" not in box.label

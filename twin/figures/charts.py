@@ -141,10 +141,12 @@ class Rung:
 def cascade(rungs: Sequence[Rung], title: str, theme: Theme, marks: Sequence[Mark] = ()) -> Figure:
     """Rungs from top to bottom, each from the end of the one above; `title` names the axis across,
     with its unit."""
-    looks = list(dict.fromkeys(rung.swatch for rung in rungs))
-    drawings: list[Drawing] = [_joints(rungs, theme)]
-    drawings += [_rung_bars(rungs, look) for look in looks]
     reach = max([*(max(rung.start, rung.end) for rung in rungs), *(mark.at for mark in marks)])
+    looks: dict[tuple[Swatch, _Side], None] = dict.fromkeys(
+        (rung.swatch, _side(rung, reach)) for rung in rungs
+    )
+    drawings: list[Drawing] = [_joints(rungs, theme)]
+    drawings += [_rung_bars(rungs, reach, look, side) for look, side in looks]
     least = min(0.0, *(min(rung.start, rung.end) for rung in rungs))
     frame = Frame(
         x=Axis(title, span=(least - (0.02 * reach if least < 0 else 0), 1.02 * reach)),
@@ -157,17 +159,34 @@ def cascade(rungs: Sequence[Rung], title: str, theme: Theme, marks: Sequence[Mar
     return draw(drawings, frame)
 
 
-def _rung_bars(rungs: Sequence[Rung], look: Swatch) -> Bars:
-    own = [(at, rung) for at, rung in enumerate(rungs) if rung.swatch == look]
+_Side = Literal["left", "inside", "right"]
+
+
+def _side(rung: Rung, reach: float) -> _Side:
+    """Where a rung's text stands: inside a long bar, left of one in the right half, where a mark
+    and the end of the chart are near; else right of it."""
+    if abs(rung.size) >= reach / 2:
+        return "inside"
+    return "left" if min(rung.start, rung.end) >= reach / 2 else "right"
+
+
+def _rung_bars(rungs: Sequence[Rung], reach: float, look: Swatch, side: _Side) -> Bars:
+    own = [
+        (at, rung)
+        for at, rung in enumerate(rungs)
+        if rung.swatch == look and _side(rung, reach) == side
+    ]
+    # The text of a bar that goes to the left stands on its left.
+    way, first = (-1, max) if side == "left" else (1, min)
     return Bars(
         name="",
         swatch=look,
-        x=[abs(rung.size) for _, rung in own],
+        x=[way * abs(rung.size) for _, rung in own],
         y=[float(at) for at, _ in own],
-        base=[min(rung.start, rung.end) for _, rung in own],
+        base=[first(rung.start, rung.end) for _, rung in own],
         thickness=[0.72] * len(own),
         text=[rung.text for _, rung in own],
-        outside=True,
+        outside=side != "inside",
         detail=[[rung.hover] for _, rung in own],
         hover="%{customdata[0]}",
     )

@@ -145,7 +145,8 @@ def _link_notes(use: NetworkUse, width: float, theme: Theme) -> list[Note]:
 
 
 def _use_words(link: LinkLoad) -> str:
-    return f"{_LINK_WORDS[link.key]} <b>{show(link.use, '%')}</b><br>of {rate(link.capacity)}"
+    use, most = show(link.use, "%"), rate(link.capacity)
+    return f"{_LINK_WORDS[link.key]}<br><b>{use}</b><br>of {most}"  # short, for a phone's width
 
 
 def _node_notes(network: NetworkMap, theme: Theme) -> list[Note]:

@@ -16,7 +16,7 @@ from twin.ui.answers import GLANCE
 from twin.ui.explore import better_search
 from twin.ui.explore.better_search import BetterAsked, OfferedEdit, PlanHistory
 from twin.ui.explore.questions import explored, known
-from twin.ui.place import OpenPlan, place, ready, theme
+from twin.ui.place import OpenPlan, place, ready, small, theme
 from twin.ui.suggestions import beside, use
 
 SECTION: Final = "Better plan"
@@ -49,9 +49,11 @@ def _found(shown: OpenPlan) -> PlanHistory | None:
     if found is not None and found.done:
         return found
     pending = known(better_search.better, asked)
-    long = "Simulates some fifty edits of the plan: a minute or two."
-    if pending is None and st.button("Try edits", icon=":material/bolt:", help=long):
-        pending = explored(better_search.better, asked)
+    if pending is None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            wanted = st.button("Try edits", icon=":material/bolt:")
+            small("Simulates some fifty edits of this plan, in a minute or two.")
+        pending = explored(better_search.better, asked) if wanted else None
     words = "Simulating edits of the plan, alone and together."
     return (pending and ready(pending, shown.plan, words, GLANCE)) or found
 

@@ -19,7 +19,7 @@ from twin.answers import Run
 from twin.figures.charts import Control, View
 from twin.figures.legend import bare, legend
 from twin.figures.palette import Theme
-from twin.figures.plotly import Picture
+from twin.figures.plotly import Picture, capital
 from twin.kinds.base import Check, Verb, kind_of
 from twin.reports import resolved
 from twin.reports.table import Block, Table
@@ -48,6 +48,8 @@ _CHART = {"displayModeBar": False}
 """A toolbar would cover values: dragging zooms, and a double click goes back."""
 _ROOM = 240
 """Pixels that a coming answer takes at least."""
+_LONG = 1e5
+"""From here on a number is read with separators."""
 _STEPS = 200
 """Positions of a window slider."""
 
@@ -172,9 +174,11 @@ def _window(control: Control, key: str) -> tuple[int, int]:
 
 
 def blocks(found: Sequence[Block]) -> None:
-    """Tables and notes of an answer, each folded under its title."""
+    """Tables and notes of an answer, each under its title, or its first column's; all but the first
+    are folded."""
     for block in found:
-        with st.expander(block.title, icon=":material/table:"):
+        title = block.title or (block.heads[0] if isinstance(block, Table) else "")
+        with st.expander(capital(title), expanded=block is found[0], icon=":material/table:"):
             show_block(block)
 
 
@@ -201,12 +205,18 @@ def grid(
 ) -> None:
     """Show many rows as a table that can be sorted and searched; `words` describe it. `chosen` is
     called after a row was chosen; it is in the session's state under the key."""
-    links = {"Link": st.column_config.LinkColumn(display_text="open")}
-    columns = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    looks: dict[str, Any] = {"Link": st.column_config.LinkColumn(display_text="open")}
+    looks |= {
+        name: st.column_config.NumberColumn(format="localized")
+        for name, cells in columns.items()
+        if any(isinstance(one, int | float) and abs(one) >= _LONG for one in cells)
+    }
     st.dataframe(
-        {name: [row.get(name) for row in rows] for name in columns},
+        columns,
         hide_index=True,
-        column_config=links,
+        column_config=looks,
         key=key,
         alt=words,
         placeholder="",

@@ -9,14 +9,24 @@ from typing import Any, Final
 import streamlit as st
 
 from twin.answers import Run
-from twin.evidence.traces.answer import TraceAnswer
+from twin.evidence.traces.answer import TraceAnswer, layer_table
 from twin.evidence.traces.figures import beside_prediction
 from twin.reports.breakdown import mean
 from twin.reports.table import duration, signed
 from twin.ui import session
 from twin.ui.answers import command
 from twin.ui.explore.questions import explored
-from twin.ui.place import OpenPlan, answered, blocks, open_plan, place, ready, step_view, theme
+from twin.ui.place import (
+    OpenPlan,
+    answered,
+    blocks,
+    open_plan,
+    place,
+    ready,
+    step_view,
+    table,
+    theme,
+)
 from twin.ui.trace_reading import traces
 
 _MOST: Final = 500
@@ -43,7 +53,7 @@ def trace_section() -> None:
             "host, and bubble. The open plan's prediction stands beside it."
         )
         with st.expander("Write a trace", icon=":material/code:", expanded=True):
-            st.code(_HOW, language="python", wrap_lines=True)
+            st.code(_HOW, language=None, wrap_lines=True)
         return
     folder, names = brought
     shown = step_view(open_plan())
@@ -89,15 +99,20 @@ def _show(found: TraceAnswer, shown: OpenPlan, names: Sequence[str]) -> None:
         st.warning(trouble, icon=":material/warning:")
     for sentence in found.sentences:
         st.markdown(sentence)
+    layers = found.layers and layer_table(found.layers)
+    if layers:
+        st.header(layers.heads[0])
+        table([{"Kernels": row.pop(layers.heads[0])} | row for row in layers.records()])
     st.header("Where the step time goes")
     run = answered(shown)
     if run is not None:
         _compare(found, run)
-    blocks(found.tables)
+    blocks([one for one in found.tables if not layers or one.heads != layers.heads])
     st.header("Provenance")
-    gpu = found.ranks[0].gpu
-    of = f" of {found.ranks[0].of:,}" if found.ranks[0].of else ""
-    st.caption(f"{_listed(names)}: {len(found.ranks):,} ranks{of}" + (f" on {gpu}" if gpu else ""))
+    first, many = found.ranks[0], len(found.ranks)
+    said = f"{_listed(names)}: {many:,} {'rank' if many == 1 else 'ranks'}"
+    said += f" of {first.of:,}" if first.of else ""
+    st.caption(said + (f" on {first.gpu}" if first.gpu else ""))
     scenario = shlex.split(command(shown.asked))[2:]
     words = shlex.join(["twin", "measured", *names, *scenario])
     st.code(words, language=None, wrap_lines=True)

@@ -106,7 +106,7 @@ class TraceAnswer:
         if any(name for name in self.ranks[0].found.annotations):
             tables.append(_annotation_table(self.ranks[0].found))
         if self.layers:
-            tables.append(_layer_table(self.layers))
+            tables.append(layer_table(self.layers))
         if len(self.ranks) > 1:
             tables.append(_rank_table(self.ranks))
         return tables
@@ -241,7 +241,8 @@ def _annotation_table(one: Accounted) -> Table:
     return table
 
 
-def _layer_table(layers: PredictedLayers) -> Table:
+def layer_table(layers: PredictedLayers) -> Table:
+    """Traced layers beside the plan's, by sort of kernel."""
     how = "paired" if layers.paired else "one after the other"
     head = f"{layers.layers} layers ({layers.kind}) forward and backward, {how}"
     table = headed("", head, "measured", "predicted", "error", "decided by", left=(0, 4))

@@ -335,3 +335,8 @@ def distinct(spots: Sequence[FoundLayout]) -> tuple[FoundLayout, ...]:
     """Spots under names that differ, those that cannot run last."""
     order: tuple[Status, ...] = ("fits", "does_not_fit", "impossible", "failed")
     return tuple(_named(sorted(spots, key=lambda one: order.index(one.status))))
+
+
+def short(value: float | None) -> float | None:
+    """A number to be sorted by, in four digits: the files have all of them."""
+    return None if value is None else float(f"{value:.4g}")

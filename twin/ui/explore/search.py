@@ -29,6 +29,7 @@ from twin.ui.explore.questions import (
     known,
     problem,
     read_sizes,
+    short,
     usual_degrees,
     usual_sizes,
 )
@@ -173,20 +174,15 @@ def _row(one: FoundLayout) -> dict[str, object]:
     return {
         "Best": marks[one.role],
         "GPUs": one.gpus,
-        "Run (d)": _short(one.kpis.get("days")),
-        "Cost (USD)": _short(one.kpis.get("cost_usd")),
-        "Step (s)": _short(one.kpis.get("step_seconds")),
+        "Run (d)": short(one.kpis.get("days")),
+        "Cost (USD)": short(one.kpis.get("cost_usd")),
+        "Step (s)": short(one.kpis.get("step_seconds")),
         "Fits": STATUS[one.status],
         "Memory left": one.memory_left,
         "Layout": one.words,
         "Why not": one.why,
         "Memory": one.memory,
     }
-
-
-def _short(value: float | None) -> float | None:
-    """A number to be sorted by, in four digits: the files have all of them."""
-    return None if value is None else float(f"{value:.4g}")
 
 
 def _pruned(found: SearchResult) -> None:

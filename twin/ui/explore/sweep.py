@@ -34,6 +34,7 @@ from twin.ui.explore.questions import (
     known,
     left_or_over,
     problem,
+    short,
 )
 from twin.ui.place import OpenPlan, grid, place, ready, small, theme
 
@@ -263,13 +264,17 @@ def _said(row: SweepRow, kind: Kind) -> tuple[str, ...]:
 def _cells(row: SweepRow, kind: Kind, *, best: bool) -> dict[str, object]:
     outcome = row.outcome
     values = {path: written(value) for path, value in row.values.items()}
-    figures = {kpi.label: outcome.kpis.get(kpi.key) for kpi in kind.kpis if kpi.key in outcome.kpis}
+    figures = {
+        kpi.label: short(outcome.kpis.get(kpi.key)) for kpi in kind.kpis if kpi.key in outcome.kpis
+    }
     headroom = outcome.headroom_bytes
+    first = [kpi.label for kpi in kind.kpis if kpi.key in kind.headline and kpi.label in figures]
     return {
         **values,
         "Fits": STATUS[outcome.status],
-        "Pareto-optimal": "yes" if best else "",
+        **{label: figures.pop(label) for label in first},
         "Memory left": "" if headroom is None else left_or_over(headroom),
+        "Pareto-optimal": "yes" if best else "",
         "Why not": f"{outcome.code} {outcome.reason}".strip(),
         **figures,
     }

@@ -14,7 +14,7 @@ from twin.reports import resolved
 from twin.scenario import Root
 from twin.ui import RESULT, editor, launch_script, session
 from twin.ui.answers import Failure, Refusal, plan_of, scenario_of
-from twin.ui.editor import Form, schema, sections, with_kinds
+from twin.ui.editor import Form, Section, schema, sections, with_kinds
 from twin.ui.other_software import about
 from twin.ui.parts import catalog_section, say_verdict
 from twin.ui.place import OpenPlan, answered, ask_about, code, open_plan, say
@@ -24,6 +24,7 @@ _PRESET: Final = "open a scenario"
 _FILE: Final = "scenario file"
 _TEXT: Final = "scenario text"
 _TURN: Final = "files opened"
+_OTHERS: Final = "sections left out"
 _SOFTWARE: Final = "software"
 """The section that comes first: without it a stack is assumed."""
 
@@ -79,15 +80,35 @@ def _open() -> None:
 
 
 def _edit(shown: OpenPlan, file: Root) -> None:
-    """Every section of the scenario."""
+    """The sections that the scenario says something of, then the others, folded."""
     scenario, edits = scenario_of(shown.asked), dict(shown.plan.edits)
     valid = not isinstance(scenario, Failure)
     now = with_kinds(resolved(scenario if valid else file), {} if valid else edits)
     form = Form(shown.plan, file, now, resolved(file), _problems(shown))
     found = sections(schema(), now)
     words = about(now, assumed=not isinstance(scenario, Failure) and scenario.software_assumed)
-    for section in sorted(found, key=lambda one: one.key != _SOFTWARE):
+    usual = sorted(
+        (one for one in found if one.key == _SOFTWARE or _is_told(form, one)),
+        key=lambda one: one.key != _SOFTWARE,
+    )
+    for section in usual:
         editor.edit(form, section, words if section.key == _SOFTWARE else "")
+    others = [one for one in found if one not in usual]
+    if others:
+        names = ", ".join(one.title for one in others)
+        box = st.expander(f"Not in this scenario: {names}", key=_OTHERS, on_change="rerun")
+        if box.open:
+            with box:
+                for section in others:
+                    editor.edit(form, section)
+
+
+def _is_told(form: Form, section: Section) -> bool:
+    """True where the file or an edit says something of a section, or something in it is wrong."""
+    own = section.key, *(part.key for part in section.details)
+    edited = any(editor.within(path, key) for path, _ in form.plan.edits for key in own)
+    wrong = any(editor.within(path, key) for path in form.wrong for key in own)
+    return edited or wrong or any(form.told(one) for one in section.fields)
 
 
 def _problems(shown: OpenPlan) -> tuple[Problem, ...]:
