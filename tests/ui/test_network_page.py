@@ -47,3 +47,10 @@ def test_degrees_are_simulated_when_asked_for_only(opened):
     found = answers.studied(hiding, answers.Question(K2, None, SMALL, stamp())).within(120)
     assert isinstance(found, HiddenExpert)
     assert found.heads == (64, 128)
+
+
+def test_expert_parallelism_begins_with_the_plan_s_own_degree(opened):
+    app = opened(K2, page="explore", section="expert-parallelism")
+    assert "At the plan's own degree" in [one.value for one in app.header]
+    (chart,) = app.get("plotly_chart")
+    assert "the all-to-all of a MoE layer takes" in chart.proto.alt

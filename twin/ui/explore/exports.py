@@ -28,7 +28,7 @@ from twin.figures.plotly import Picture, javascript, plain
 from twin.ui import COMPARE, PLAN, session
 from twin.ui.answers import freeing, hiding, studied
 from twin.ui.explore.questions import UNITS, SearchResult
-from twin.ui.place import OpenPlan, answered, lean, place, ready, theme
+from twin.ui.place import OpenPlan, answered, lean, place, ready, show_views, small, theme
 from twin.ui.session import widget_key
 from twin.ui.workspace import Draft
 
@@ -252,6 +252,8 @@ def from_table(table: str, key: str, names: Sequence[str]) -> Callable[[], None]
 
 
 _DEGREES = "Simulate each degree"
+_OWN_DEGREE = "windows"
+"""The figure of a step that says whether the all-to-all of its own degree hides."""
 
 
 def levers_section(shown: OpenPlan, scenario: Any) -> None:
@@ -271,10 +273,13 @@ def expert_section(shown: OpenPlan, scenario: Any) -> None:
     if scenario.model.moe is None:
         st.info("The model has no experts.", icon=":material/block:")
         return
-    if not st.toggle(_DEGREES, key=f"degrees {shown.plan.name}"):
-        st.caption("Which degrees of expert parallelism hide their all-to-all under kernels?")
-        return
-    words = "Simulating the plan at each degree of expert parallelism."
-    found = ready(studied(hiding, shown.asked), shown.plan, words)
-    if found is not None:
-        place(hidden_degrees(found, shown.plan.title, theme()), key="degrees")
+    small("Which degrees of expert parallelism hide their all-to-all under kernels?")
+    if st.toggle(_DEGREES, key=f"degrees {shown.plan.name}"):
+        words = "Simulating the plan at each degree of expert parallelism."
+        found = ready(studied(hiding, shown.asked), shown.plan, words)
+        if found is not None:
+            place(hidden_degrees(found, shown.plan.title, theme()), key="degrees")
+    run = answered(shown)
+    if run is not None:
+        own = [one for one in run.kind.figures(run) if one.key == _OWN_DEGREE]
+        show_views([replace(one, heading="At the plan's own degree") for one in own], "expert")
