@@ -264,6 +264,14 @@ def test_measurements_of_another_gpu_are_left_out(tmp_path: Path) -> None:
     assert "of NVIDIA A100-SXM4-80GB" in found.files[2].unused[0]
 
 
+def test_step_times_of_another_gpu_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(STEPS)
+    (tmp_path / "b.csv").write_text(STEPS.replace("h100", "h200"))
+    found = calibrate(CalibrationRequest(tmp_path, name="ours"))
+    assert len(found.rows) == 3
+    assert "3 step times are of H200: left out" in found.notes
+
+
 STEPS = """\
 name,gpu,gpus,model,global_batch,sequence,seconds
 a,h100,8,gpt-1.7b,16,2048,0.14

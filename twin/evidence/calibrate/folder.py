@@ -54,6 +54,8 @@ _TAKEN: Final[Mapping[str, str]] = {
     "memory": "memory",
 }
 """Tasks of kernels, without `by shape`, and the factor of step times that each replaces."""
+FAR: Final = 0.05
+"""Bias of step times from which on it is said (OURS): what one source's runs scatter by."""
 HOST_GPUS: Final = 16
 """The most GPUs that one host has; a node of the catalog with more is a rack of hosts."""
 _LINKS: Final = ("nvlink.efficiency", "nic.efficiency", "fabric.efficiency")
@@ -81,6 +83,7 @@ def calibrate_folder(request: CalibrationRequest, tell: Tell | None = None) -> C
     files, rows = step_rows(files, named)
     base = _base(request, files, named or (rows[0].scenario if rows else None))
     files, transfers = _transfers(_of_gpu(files, base), base.node)
+    rows, strangers = _rows_of(base.node.gpu.name, rows)
     measured = [m for file in files for m in file.measured]
     node, counted, notes = with_counts(base.node, measured)
     what = (digest_of(files), node.gpu.name, base.profile)
@@ -93,7 +96,7 @@ def calibrate_folder(request: CalibrationRequest, tell: Tell | None = None) -> C
     done = _with_steps(done, _placed(rows, moved), _silent(done, moved), request)
     done = _with_cluster(done, base, moved, cluster)
     reports = tuple(file.report for file in files)
-    return replace(done, notes=(*notes, *done.notes), files=reports)
+    return replace(done, notes=(*notes, *strangers, *done.notes), files=reports)
 
 
 def _named_scenario(request: CalibrationRequest) -> Scenario | None:
@@ -141,6 +144,14 @@ def _unused(file: ReadFile, base: _Base) -> ReadFile:
     told = replace(file.report, took=())
     why = f"of {file.device}, and the others are of {base.node.gpu.name}"
     return replace(file, report=told, findings=()).without((why,))
+
+
+def _rows_of(gpu: str, rows: Sequence[StepRow]) -> tuple[list[StepRow], tuple[str, ...]]:
+    """The step times of a GPU, and a note on those of others."""
+    own = [row for row in rows if row.scenario.cluster.node.gpu.name == gpu]
+    others = sorted({row.scenario.cluster.node.gpu.name for row in rows} - {gpu})
+    left = len(rows) - len(own)
+    return own, ((f"{left} step times are of {', '.join(others)}: left out",) if left else ())
 
 
 def _transfers(
@@ -232,22 +243,36 @@ def _with_steps(
         checks = unseen(rows, (done.profile, {}), (done.profile, {}))
         note = f"{fitted} step times are predicted only: a number needs {ROWS_PER_NUMBER}"
         return replace(done, rows=(*done.rows, *checks), notes=(*done.notes, note))
-    own = from_steps(rows, done.profile, done.stamp, done.name, request.factors, measured)
+    # Who asks for a factor wants it whatever else was measured.
+    told = set[str]() if request.factors else measured
+    own = from_steps(rows, done.profile, done.stamp, done.name, request.factors, told)
     return replace(
         own,
         found=(*done.found, *own.found),
         tried=(*done.tried, *own.tried),
         rows=(*done.rows, *own.rows),
-        notes=tuple(dict.fromkeys((*done.notes, *own.notes))),
+        notes=tuple(dict.fromkeys((*done.notes, *own.notes, *_missed(own, told)))),
         spans=done.spans,
     )
+
+
+def _missed(own: Calibration, told: set[str]) -> tuple[str, ...]:
+    """A note where step times are missed although kernels or transfers were measured."""
+    errors = own.errors("after", "fit")
+    if errors is None or not told or abs(errors.bias) < FAR:
+        return ()
+    which = "shorter" if errors.bias < 0 else "longer"
+    missed = f"steps are predicted {abs(errors.bias):.0%} {which} than measured"
+    why = "with kernels and transfers as measured"
+    return (f"{missed}, {why}: `--factors {min(told)}` moves these for the steps' sake",)
 
 
 def _with_cluster(
     done: Calibration, base: _Base, moved: Sequence[FittedNumber], cluster: ClusterFit | None
 ) -> Calibration:
     """The calibration with the node and the fabric, fitted or as they are."""
-    found = (*moved, *done.found)
+    # A number that step times moved once more is what they made of it.
+    found = tuple({one.path: one for one in (*moved, *done.found)}.values())
     parts: dict[str, Mapping[str, Spec]] = {
         **done.parts,
         "node": {base.node.name: _moved(base.node, found)},
