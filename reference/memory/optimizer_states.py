@@ -18,12 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import torch
 from torch import Tensor, nn
 
+from reference import streams
 from reference.memory.host import Parcel, beside, fetch, host_like
 from reference.memory.saved_tensor import key
 from reference.optim.blocks import ParameterBlock, States
+from reference.streams import Event
 from twin.spec.memory import MemorySpec
 
 _ON_DEVICE: Final = MemorySpec()
@@ -42,7 +43,7 @@ class OptimizerStates(States):
         self._stored: ParameterBlock | None = None
         self._coming: tuple[ParameterBlock, dict[str, Tensor | Parcel]] | None = None
         """The block whose states are on their way to the device."""
-        self._going: dict[str, torch.Event] = {}
+        self._going: dict[str, Event] = {}
 
     def on_host(self, block: ParameterBlock) -> bool:
         """Whether the block's states rest in host memory."""
@@ -79,24 +80,25 @@ class OptimizerStates(States):
         if not self._visits(block):
             super().store(block, tensors)
             return
+        kind = streams.of(block.device)
         with beside(block.device, "out") as stream:
             for name, rests in super().kept(block).items():
                 if rests.dim():
-                    rests.copy_(tensors[name], non_blocking=True)
-                    if stream is not None:
-                        tensors[name].record_stream(stream)
-        if stream is not None:
+                    kind.copy(rests, tensors[name])
+                    kind.keep(tensors[name], stream)
             self._going[block.name] = stream.record_event()
         self._stored = block
 
     def kept(self, block: ParameterBlock) -> dict[str, Tensor]:
         """The block's states where they rest, once they are there. What is written into them holds
         for the next `load`."""
+        going = [self._going.pop(block.name, None)]
         if self._coming is not None and self._coming[0] is block:
+            going = [one.moved for one in self._coming[1].values() if isinstance(one, Parcel)]
             self._coming = None
-        going = self._going.pop(block.name, None)
-        if going is not None:
-            going.synchronize()
+        for event in going:
+            if event is not None:
+                event.synchronize()
         return super().kept(block)
 
     def _visits(self, block: ParameterBlock) -> bool:
@@ -106,8 +108,11 @@ class OptimizerStates(States):
     def _bring(self, block: ParameterBlock) -> dict[str, Tensor | Parcel]:
         """The block's states, on their way to the device."""
         rests = super().kept(block)
-        parcels = {name: Parcel(one, block.device) for name, one in rests.items() if one.dim()}
-        fetch(parcels.values(), self._going.pop(block.name, None))
+        gone = self._going.pop(block.name, None)
+        parcels = {
+            name: Parcel(one, block.device, gone) for name, one in rests.items() if one.dim()
+        }
+        fetch(parcels.values())
         return {**rests, **parcels}
 
 

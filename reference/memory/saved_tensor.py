@@ -31,9 +31,11 @@ from torch import Tensor, UntypedStorage
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from reference import streams
 from reference.kernels.deferred_wgrad import current, deferring_to
 from reference.kernels.fp8 import Fp8, dequantize, quantize
-from reference.memory.host import Parcel, Underway, fetch, send
+from reference.memory.host import Parcel, fetch, send
+from reference.streams import Event
 
 if TYPE_CHECKING:
     from reference.memory.stash import Stash
@@ -315,7 +317,7 @@ class Unit:
         self.before = before
         """The layer whose backward follows this one's."""
         self._helds: list[ref[SavedStorage]] = []
-        self._sent: torch.Event | Underway | None = None
+        self._sent: tuple[torch.device, Event] | None = None
         self._begun = False
 
     def settle(self, helds: Iterable[ref[SavedStorage]]) -> None:
@@ -328,12 +330,15 @@ class Unit:
 
     def send(self) -> None:
         """Begin to copy all of it to the host."""
-        self._sent = send(self._parcels())
+        parcels = self._parcels()
+        sent = send(parcels)
+        self._sent = None if sent is None else (parcels[0].device, sent)
 
     def wait(self) -> None:
         """Let the device wait until all is out."""
         if self._sent is not None:
-            self._sent.wait()
+            device, sent = self._sent
+            streams.current(device).wait_event(sent)
 
     def begin(self) -> None:
         """Fetch what is on the host, here and one layer ahead: this unit's backward begins."""
@@ -346,7 +351,7 @@ class Unit:
 
     def fetch(self) -> None:
         """Begin to copy back what is on the host."""
-        fetch(self._parcels(), self._sent)
+        fetch(self._parcels())
 
     def _parcels(self) -> list[Parcel]:
         return [part for held in self.helds() if held.form for part in held.form.parcels()]

@@ -66,7 +66,8 @@ class PostedMessages:
             for other in others
             if parts[other].numel()
         ]
-        into[rank].copy_(parts[rank])
+        if into[rank].data_ptr() != parts[rank].data_ptr():  # else it is on its way from there
+            into[rank].copy_(parts[rank])
 
     def wait(self) -> None:
         """Until all has arrived, and all that was sent is gone."""

@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference import streams
 from reference.parallel.timeline import Stream, Tape, ended
 from twin.schedules.base import Action, ChunkMap
 
@@ -91,21 +92,20 @@ class Handover:
     """A tensor that one stream has made and another takes."""
 
     tensor: Tensor
-    made: torch.Event | None
-    """Behind what makes it; None on a CPU."""
+    made: streams.Event
+    """Behind what makes it."""
 
     @classmethod
     def of(cls, tensor: Tensor) -> Self:
         """What the current stream makes, or fills."""
-        made = torch.cuda.current_stream().record_event() if tensor.is_cuda else None
-        return cls(tensor, made)
+        return cls(tensor, streams.current(tensor.device).record_event())
 
     def take(self) -> Tensor:
         """The tensor, for the current stream."""
-        if self.made is not None:
-            stream = torch.cuda.current_stream()
-            stream.wait_event(self.made)
-            self.tensor.record_stream(stream)
+        kind = streams.of(self.tensor.device)
+        stream = kind.current(self.tensor.device)
+        stream.wait_event(self.made)
+        kind.keep(self.tensor, stream)
         return self.tensor
 
 
@@ -146,12 +146,12 @@ class Messages:
         if stage == self.route.stage:
             self._box.put(key, tensor)
             return
+        made = Handover.of(tensor)
         if self._inline:
-            self._sent(key, stage, Handover(tensor, None))
+            self._sent(key, stage, made)
             # On its way until the next one leaves, as on a wire that is as fast as it has to be.
             self._leaving[key[0], stage] = tensor
             return
-        made = Handover.of(tensor)
         lane = _lane(self._out, self._way(key, stage), tensor.device)
         lane.put(lambda: self._sent(key, stage, made))
 
@@ -284,8 +284,8 @@ class _Posted:
 
 
 class _Lane:
-    """A thread that does one thing after the other, on a GPU on a stream of its own. It ends with
-    the process."""
+    """A thread that does one thing after the other, on a stream of its own. It ends with the
+    process."""
 
     def __init__(self, device: torch.device) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
@@ -301,11 +301,9 @@ class _Lane:
         done.wait()
 
     def _work(self) -> None:
-        if self._device.type != "cuda":
-            while True:
-                self._jobs.get()()
-        stream = torch.cuda.Stream(self._device)
-        with torch.cuda.stream(stream):
+        kind = streams.of(self._device)
+        stream = kind.new(self._device)
+        with kind.on(stream):
             while True:
                 job = self._jobs.get()
                 job()

@@ -45,6 +45,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference import streams
 from reference.weight_sync.layout import Buffers, WeightBucket
 from reference.weight_sync.sources import HostCopies
 
@@ -232,7 +233,7 @@ class DirectWire(Wire):
 
     def send(self, data: Tensor) -> None:
         """To all receivers that are left."""
-        works, data = [], data.cpu()
+        works, data = [], streams.of(data.device).from_device(data)
         for rank in self._meeting.receivers:
             if rank not in self.lost:
                 try:
@@ -247,12 +248,12 @@ class DirectWire(Wire):
 
     def receive(self, owner: int, into: Tensor) -> None:
         """From its owner."""
-        if not into.is_cuda:
-            self._gloo.recv([into], owner, _TAG).wait()
-            return
-        received = torch.empty(into.shape, dtype=into.dtype, pin_memory=True)
+        kind = streams.of(into.device)
+        received = kind.for_device(into)
         self._gloo.recv([received], owner, _TAG).wait()
-        into.copy_(received)
+        if received is not into:
+            kind.copy(into, received)
+            kind.current(into.device).synchronize()
 
     def watch(self, owner: int, size: int) -> None:
         """Nothing is received here."""
@@ -282,10 +283,10 @@ class CollectiveWire(Wire):
         options = dist.BroadcastOptions()
         options.rootRank = owner
         options.rootTensor = 0
-        group = self._on_gpus() if data.is_cuda else self._gloo
+        kind = streams.of(data.device)
+        group = self._on_gpus() if kind.backend == "nccl" else self._gloo
         group.broadcast([data], options).wait()
-        if data.is_cuda:
-            torch.cuda.current_stream().synchronize()
+        kind.current(data.device).synchronize()
 
     def _on_gpus(self) -> Any:
         """Made when it is first needed: where there is no GPU torch has none to make."""
@@ -335,8 +336,11 @@ class BucketSender:
         self._sent = made[0]
         self.copied = made[1] if len(made) > 1 else None
         """Filled by `copy`; None without a buffer for it."""
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._kind, self._device = streams.of(device), device
+        self._stream = self._kind.new(device)
         """Of copies from the host, beside what computes."""
+        self._free = self._kind.current(device).record_event()
+        """From then on the buffer that is copied into is free."""
 
     @property
     def rounds(self) -> list[tuple[WeightBucket, ...]]:
@@ -369,6 +373,7 @@ class BucketSender:
             self._from_host(sent, bucket)
         else:
             sent.copy_(self.copied[: bucket.bytes])
+            self._free = self._kind.current(self._device).record_event()
 
     def meet(self) -> None:
         """Until all owners are here."""
@@ -376,11 +381,9 @@ class BucketSender:
 
     def _from_host(self, into: Tensor, bucket: WeightBucket) -> None:
         with self.record.span("host_copy", bucket):
-            if self._stream is None:
-                into.copy_(self._host.part(bucket))
-                return
-            with torch.cuda.stream(self._stream):
-                into.copy_(self._host.part(bucket), non_blocking=True)
+            self._stream.wait_event(self._free)
+            with self._kind.on(self._stream):
+                self._kind.copy(into, self._host.part(bucket))
             self._stream.synchronize()
 
 

@@ -18,7 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from reference import streams
 from reference.inference.engine import Engine
+from reference.machine import pick
 from reference.model import Transformer
 from reference.weight_sync.layout import (
     Buffers,
@@ -133,7 +135,7 @@ class Sender(_Rank):
         """Take a share of the full set; where it may be read."""
         if self._library is not None:
             self._library.close()
-        self._copies = HostCopies(units, pinned=self._device.type == "cuda")
+        self._copies = HostCopies(units, self._device)
         self._library = Library(self._copies, self._host)
         return self._library.address
 
@@ -258,8 +260,7 @@ class Receiver(_Rank):
         return self.target.tensors
 
     def _end(self, version: int) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        streams.current(self._device).synchronize()
         if self.target is not None and self.target.end is not None:
             self.target.end(version)
         self.version = version
@@ -285,8 +286,7 @@ class Receiver(_Rank):
         self._before_reload(bucket)
         with self._record.span("reload", bucket):
             reload(bucket, half, self._needs, self._tensors)
-            if self._device.type == "cuda":
-                torch.cuda.current_stream(self._device).synchronize()
+            streams.current(self._device).synchronize()
 
 
 def _error(reloading: Future[None] | None) -> Exception | None:
@@ -307,7 +307,7 @@ class Colocated:
         self._needs = needs_of(self._units, seat, tied=model.tied_embeddings)
         alone = {unit.name: (0,) for unit in self._units}
         self._owned = shares(self._units, alone, 1)
-        self._copies = HostCopies(self._owned[0], pinned=torch.cuda.is_available())
+        self._copies = HostCopies(self._owned[0], pick("auto"))
         self.record = Record()
 
     @property
@@ -332,11 +332,10 @@ class Colocated:
         for number, bucket in enumerate(made):
             half = halves[number % 2][: bucket.bytes]
             with self.record.span("host_copy", bucket):
-                half.copy_(self._copies.part(bucket), non_blocking=True)
+                streams.of(half.device).copy(half, self._copies.part(bucket))
             with self.record.span("reload", bucket):
                 reload(bucket, half, self._needs, target.tensors)
-        if torch.device(device).type == "cuda":
-            torch.cuda.synchronize(device)
+        streams.current(torch.device(device)).synchronize()
         if target.end is not None:
             target.end(version)
 

@@ -36,23 +36,28 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from reference import streams
 from reference.checkpoint.folder import MANIFEST
 from reference.weight_sync.layout import Unit, WeightBucket, padded
 from reference.weight_sync.needs import viewed
 from twin.errors import Problem, UsageError
 
+_HOST: Final = torch.device("cpu")
+
 
 class HostCopies:
     """The share of one owner. `version` is None until all of it is of one version."""
 
-    def __init__(self, units: Sequence[Unit], *, pinned: bool = False) -> None:
+    def __init__(self, units: Sequence[Unit], device: torch.device = _HOST) -> None:
+        """`device`: what they are copied from, and to."""
         self.units = {unit.name: unit for unit in units}
         self._places: dict[str, int] = {}
         size = 0
         for unit in units:
             self._places[unit.name] = size
             size += padded(unit)
-        self.memory = torch.zeros(size, dtype=torch.uint8, pin_memory=pinned)
+        self._kind = streams.of(device)
+        self.memory = self._kind.host(torch.Size([size]), torch.uint8, "cpu").zero_()
         self.version: int | None = None
         self._held = Lock()
 
@@ -68,9 +73,9 @@ class HostCopies:
             for name, unit in self.units.items():
                 value = values[name]
                 assert value.dtype == unit.dtype, f"{name} is {value.dtype}, not {unit.dtype}"
-                self.tensor(name).copy_(value, non_blocking=True)
-            if self.memory.is_pinned():
-                torch.cuda.synchronize()
+                self._kind.copy(self.tensor(name), value)
+            for device in {values[name].device for name in self.units}:
+                streams.current(device).synchronize()
             self.version = version
         return self.bytes
 
