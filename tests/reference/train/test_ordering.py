@@ -15,11 +15,11 @@ AWAY = "memory.offload=[activations, optimizer]"
 PACKED = "memory.fp8_store=[moe_up_input, swiglu_input]"
 RUNS: dict[str, tuple[int, list[str]]] = {
     "one rank": (1, [AWAY, PACKED, "memory.recompute=[norms, swiglu]"]),
-    "update on the host": (1, [AWAY, "memory.optimizer_update=host", "train.precision=bf16"]),
-    "one after the other": (2, ["parallel.pipeline=2", AWAY]),
-    "experts, sharded states": (2, ["parallel.expert=2", AWAY]),
+    "one after the other": (2, ["parallel.pipeline=2", AWAY, PACKED]),
 }
 FURTHER: dict[str, tuple[int, list[str]]] = {
+    "update on the host": (1, [AWAY, "memory.optimizer_update=host", "train.precision=bf16"]),
+    "experts, sharded states": (2, ["parallel.expert=2", AWAY]),
     "deferred weights": (2, ["parallel.pipeline=2", "parallel.schedule=zb_h1", AWAY, PACKED]),
     "both ways": (2, ["parallel.pipeline=2", "parallel.schedule=dualpipe", AWAY]),
     "pairs": (
