@@ -68,6 +68,12 @@ def test_the_text_of_a_bar_in_the_right_half_stands_left_of_it_away_from_the_cap
     assert [found[row] for row in sorted(found)] == [(False, "inside"), *[(True, "outside")] * 4]
 
 
+def test_without_a_mark_every_text_stands_right_of_its_bar_and_the_chart_begins_at_zero():
+    figure = step_losses(FALL, "plan", "light").figure
+    assert all(trace.textposition == "outside" for trace in figure.data if trace.type == "bar")
+    assert figure.layout.xaxis.range[0] == 0
+
+
 def test_a_figure_says_in_words_what_it_shows():
     picture = step_losses(FALL, "plan", "dark")
     assert picture.alt.startswith("plan: a step takes 2.50x its")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor, log10
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -142,11 +142,12 @@ def cascade(rungs: Sequence[Rung], title: str, theme: Theme, marks: Sequence[Mar
     """Rungs from top to bottom, each from the end of the one above; `title` names the axis across,
     with its unit."""
     reach = max([*(max(rung.start, rung.end) for rung in rungs), *(mark.at for mark in marks)])
+    end = reach if marks else None
     looks: dict[tuple[Swatch, _Side], None] = dict.fromkeys(
-        (rung.swatch, _side(rung, reach)) for rung in rungs
+        (rung.swatch, _side(rung, end)) for rung in rungs
     )
     drawings: list[Drawing] = [_joints(rungs, theme)]
-    drawings += [_rung_bars(rungs, reach, look, side) for look, side in looks]
+    drawings += [_rung_bars(rungs, end, look, side) for look, side in looks]
     least = min(0.0, *(min(rung.start, rung.end) for rung in rungs))
     frame = Frame(
         x=Axis(title, span=(least - (0.02 * reach if least < 0 else 0), 1.02 * reach)),
@@ -162,19 +163,25 @@ def cascade(rungs: Sequence[Rung], title: str, theme: Theme, marks: Sequence[Mar
 _Side = Literal["left", "inside", "right"]
 
 
-def _side(rung: Rung, reach: float) -> _Side:
-    """Where a rung's text stands: inside a long bar, left of one in the right half, where a mark
-    and the end of the chart are near; else right of it."""
-    if abs(rung.size) >= reach / 2:
+_LONG: Final = 1 / 3
+"""Share of the chart from which on a bar has room for its text."""
+
+
+def _side(rung: Rung, end: float | None) -> _Side:
+    """Where a rung's text stands: right of it. Where a mark stands at the end of the chart, which
+    must not strike it through: inside a long bar, and left of one in the right half."""
+    if end is None:
+        return "right"
+    if abs(rung.size) >= _LONG * end:
         return "inside"
-    return "left" if min(rung.start, rung.end) >= reach / 2 else "right"
+    return "left" if min(rung.start, rung.end) >= end / 2 else "right"
 
 
-def _rung_bars(rungs: Sequence[Rung], reach: float, look: Swatch, side: _Side) -> Bars:
+def _rung_bars(rungs: Sequence[Rung], end: float | None, look: Swatch, side: _Side) -> Bars:
     own = [
         (at, rung)
         for at, rung in enumerate(rungs)
-        if rung.swatch == look and _side(rung, reach) == side
+        if rung.swatch == look and _side(rung, end) == side
     ]
     # The text of a bar that goes to the left stands on its left.
     way, first = (-1, max) if side == "left" else (1, min)
