@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -114,8 +115,9 @@ def _arrives(page, path: str, patience_ms: float) -> bool:
 
 
 def edit(page, label: str, text: str) -> None:
-    """Type into a field, and leave it."""
-    box = page.get_by_test_id("stTextInput").filter(has=page.get_by_text(label, exact=True))
+    """Type into a field, and leave it. What a label says of an edit, in brackets, may follow."""
+    named = re.compile(rf"^{re.escape(label)}( \(.*\))?$")
+    box = page.get_by_test_id("stTextInput").filter(has=page.get_by_text(named))
     box.locator("input").first.fill(text)
     box.locator("input").first.press("Enter")
 
