@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, Strict, ValidationInfo, field_validator
 
+from reference.number_formats import Precision, fastest
 from reference.optim.spec import OptimizerSpec, ScheduleSpec
 from reference.parallel.mesh import ParallelSpec
 from reference.text.spec import DataSpec, DialogsSpec
@@ -37,9 +38,6 @@ Temperature = Annotated[float, Field(ge=0, le=10)]
 class ProcessSpec(Spec):
     """Where a trainer runs, in which precision, and what it keeps."""
 
-    precision: Literal["bf16", "fp32", "fp64"] = "bf16"
-    """Of parameters and activations; masters, gradients, optimizer states, norms, softmax, routing
-    and loss are fp32 in both. fp64: all of it, for proofs."""
     seed: Whole = 0
     """Of the first weights, where none are started from."""
     output: str | None = None
@@ -47,6 +45,10 @@ class ProcessSpec(Spec):
     on the command line, and nothing is written from a program."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a device."""
+    precision: Precision = Field(default_factory=lambda known: fastest(known.get("device", "auto")))
+    """Of parameters and activations; masters, gradients, optimizer states, norms, softmax, routing
+    and loss are fp32 in both. fp64: all of it, for proofs. Left out: bf16, or fp32 on a CPU that
+    has no instructions for bf16."""
     threads: Annotated[Count, Field(le=1024)] = 1
     """CPU threads; another number may round otherwise, so that a run is repeated exactly with the
     same one only; several ranks of one machine share its cores out."""

@@ -24,6 +24,7 @@ from reference.ending import Stop
 from reference.memory.stash import idle
 from reference.metrics import Evaluation, Metrics, StepMetrics
 from reference.model import Transformer
+from reference.number_formats import words
 from reference.optim.diagnostics import Spectrum, spectra
 from reference.parallel.timeline import FOLDER
 from reference.parallel.world import World, joined
@@ -115,6 +116,7 @@ def train(
             opening = opened(folder, existing)
             on_first(group, lambda: stack.enter_context(opening))
             checkpoint, refused = find(run, folder, tell, group)
+        tell(words(run.train.precision, str(device)))
         for warning in idle(run.memory, run.model, device):
             tell(f"{warning.path}: {warning.message}")
         trainee = build(run, world, device, resumes=checkpoint is not None)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from reference.optim import blocks
+from reference.optim import blocks, muon
 from reference.optim.blocks import matrices
 from reference.optim.muonclip import MuonClip
 from reference.optim.spec import OptimizerSpec
@@ -67,6 +67,8 @@ def run_beside_torch(
 @pytest.mark.parametrize("limit", [1 << 19, 1 << 13])
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_twenty_steps_with_an_averaged_buffer_have_the_bits_of_torch(nesterov, limit, monkeypatch):
+    # Torch multiplies in bf16 on any CPU.
+    monkeypatch.setattr(muon, "cpu_bf16", lambda: "as torch")
     # The smaller limit cuts shared blocks apart and the experts' stack into several pieces.
     monkeypatch.setitem(blocks.SHARED_WEIGHTS, "cpu", limit)
     spec = OptimizerSpec(lr=0.02, nesterov=nesterov, momentum_buffer="average")

@@ -1,0 +1,72 @@
+"""What to train in follows what the CPU multiplies by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from reference import number_formats
+from reference.config import load_run
+from reference.number_formats import cpu_bf16, fastest, words
+from reference.optim import muon
+
+NATIVE, OLDER = {"avx512_bf16": True, "avx2": True}, {"avx512_bf16": False, "avx2": True}
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    cpu_bf16.cache_clear()
+    yield
+    cpu_bf16.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("known", "allowed", "found", "precision"),
+    [
+        (NATIVE, None, "AVX512-BF16", "bf16"),
+        ({**NATIVE, "amx_bf16": True}, None, "AMX", "bf16"),
+        (NATIVE, "AVX512_CORE_VNNI", "", "fp32"),
+        (NATIVE, "avx512_core_bf16", "AVX512-BF16", "bf16"),
+        (OLDER, None, "", "fp32"),
+    ],
+)
+def test_a_cpu_trains_in_bf16_where_it_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+    known: dict[str, bool],
+    allowed: str | None,
+    found: str,
+    precision: str,
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    if allowed:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", allowed)
+    assert (cpu_bf16(), fastest("cpu")) == (found, precision)
+    assert load_run("nano", ["train.device=cpu"]).train.precision == precision
+    assert load_run("nano", ["train.precision=fp64"]).train.precision == "fp64"
+    expected = torch.bfloat16 if found else torch.float32
+    assert muon.worked_in(torch.float32, torch.device("cpu")) == expected
+    assert muon.worked_in(torch.float64, torch.device("cpu")) == torch.float64
+
+
+def test_a_run_s_first_line_says_what_it_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setattr(number_formats, "cpu_bf16", lambda: "AMX")
+    assert words("bf16", "cpu") == "trains in bf16, by AMX, on 1 thread of the CPU"
+    assert words("fp32", "cpu") == "trains in fp32, on 1 thread of the CPU"
+    monkeypatch.setattr(number_formats, "cpu_bf16", lambda: "")
+    assert words("fp32", "cpu") == "trains in fp32: this CPU has no bf16, on 1 thread of the CPU"
+    assert "convert" in words("bf16", "cpu")
+    assert words("bf16", "cuda:0") == "trains in bf16 on cuda:0"
+
+
+def test_matrices_come_out_alike_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = torch.randn(4, 24, 40, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(muon, "cpu_bf16", lambda: "AMX")
+    rounded = muon.orthogonalize(stack)
+    monkeypatch.setattr(muon, "cpu_bf16", lambda: "")
+    exact = muon.orthogonalize(stack)
+    assert (rounded.dtype, exact.dtype) == (torch.bfloat16, torch.float32)
+    assert float((rounded - exact).abs().max()) < 0.02
