@@ -132,6 +132,15 @@ def test_a_topology_is_counted(tmp_path: Path) -> None:
     assert counts == {"gpus": 8, "nics": 8, "sockets": 2, "nvlinks": 18}
 
 
+def test_a_topology_as_a_terminal_shows_it_is_counted(tmp_path: Path) -> None:
+    """Underlined, with spaces for tabs; cores may be missing, or one."""
+    text = topology(SecretCluster(0)).replace("0-47", "    ").replace("48-95", "56")
+    head, _, rest = text.partition("\tCPU Affinity")
+    shown = f"\x1b[4m{head.expandtabs(8)}    CPU Affinity{rest.expandtabs(8)}"
+    counts = {m.what: m.value for m in taken(tmp_path / "topo", shown)}
+    assert counts == {"gpus": 8, "nics": 8, "sockets": 2, "nvlinks": 18}
+
+
 def test_packed_and_torn_files_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     text = nccl_tests(SecretCluster(0), "all_gather", 8, 1, sizes=[2**n for n in range(22, 31)])
     assert len(taken(tmp_path / "a.gz", gzip.compress(text.encode()))) == 9
@@ -210,6 +219,26 @@ def test_kernels_and_copies_of_nsight_are_read(tmp_path: Path) -> None:
     assert "no shapes (unknown)" in told
     assert "1 copies of pageable memory" in told
     assert path.read_bytes() == before
+
+
+def test_a_long_profile_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsight(tmp_path / "profile.sqlite", SecretCluster(0))
+    monkeypatch.setattr("twin.evidence.calibrate.sources.nsight.MOST", 5)
+    (file,) = read_files(tmp_path / "profile.sqlite")
+    assert "all but the first 5 rows of CUPTI_ACTIVITY_KIND_KERNEL" in file.report.unused[-1]
+
+
+def test_a_database_that_takes_for_ever_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many strings, and no time."""
+    nsight(tmp_path / "profile.sqlite", SecretCluster(0))
+    with sqlite3.connect(tmp_path / "profile.sqlite") as db:
+        rows = ((number, "x") for number in range(10, 300_000))
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", rows)
+    monkeypatch.setattr("twin.evidence.calibrate.sources.nsight.LONGEST", -1.0)
+    (file,) = read_files(tmp_path / "profile.sqlite")
+    assert file.report.unused[0].endswith("cannot be read: interrupted")
 
 
 def test_the_rate_of_host_copies_is_recovered(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ def head(path: Path) -> bytes:
         return _piece(lambda: file.read(HEAD))
 
 
+def plain(text: bytes) -> str:
+    """Text without colours, whatever is none of it replaced."""
+    return _COLOUR.sub("", text.decode("utf-8", "replace"))
+
+
 def packed(path: Path) -> bool:
     """Whether a file is packed by gzip. Raises `OSError`."""
     with opened(path, MOST) as raw:
@@ -91,7 +96,7 @@ def lines(path: Path) -> Iterator[str]:
             rest = line
             while not rest.endswith(b"\n") and len(rest) == LONGEST:
                 rest = _piece(lambda: file.readline(LONGEST))  # of a long line
-            yield _COLOUR.sub("", line.decode("utf-8", "replace")).rstrip("\r\n")
+            yield plain(line).rstrip("\r\n")
 
 
 def _piece(read: Callable[[], bytes]) -> bytes:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
 from twin.loading.files import display
 
 _LISTED: Final = re.compile(r"^GPU \d+: (?P<name>.+?) \(UUID: ", re.MULTILINE)
@@ -24,7 +24,7 @@ class GpuList(Source):
 
     def recognises(self, head: bytes) -> bool:
         """By a listed GPU, or the header of the table."""
-        text = head.decode("utf-8", "replace")
+        text = plain(head)
         return _LISTED.search(text) is not None or _names_gpus(text)
 
     def read(self, path: Path) -> Findings:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
 from twin.loading.files import display
 
 _HEADER: Final = re.compile(r"^\s*GPU0\b.*\bCPU Affinity", re.MULTILINE)
@@ -31,7 +31,7 @@ class GpuTopology(Source):
 
     def recognises(self, head: bytes) -> bool:
         """By the header of the matrix."""
-        return _HEADER.search(head.decode("utf-8", "replace")) is not None
+        return _HEADER.search(plain(head)) is not None
 
     def read(self, path: Path) -> Findings:
         """Counts of GPUs, NVLinks, network cards that a GPU shares no socket's way with, and NUMA
@@ -85,9 +85,10 @@ def _matrix(path: Path) -> tuple[list[str], dict[str, list[str]], set[str]]:
 
 
 def _numa(words: Sequence[str]) -> str:
-    """The NUMA node behind the list of cores, which may be empty."""
-    plain = [word for word in words if word.isdigit()]
-    return plain[0] if plain else ""
+    """The NUMA node behind the list of cores, which may be empty, or one core."""
+    listed = [word for word in words if word[0].isdigit()]
+    numa = listed[1:2] if len(listed) > 1 else listed
+    return numa[0] if numa and numa[0].isdigit() else ""
 
 
 def _cards(columns: Sequence[str], rows: Matrix, gpus: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
 from twin.loading.files import display
 
 SMALLEST: Final = 4 * 2**20
@@ -64,7 +64,7 @@ class NcclTests(Source):
 
     def recognises(self, head: bytes) -> bool:
         """By the line that every run begins with."""
-        return _BEGIN.search(head.decode("utf-8", "replace")) is not None
+        return _BEGIN.search(plain(head)) is not None
 
     def read(self, path: Path) -> Findings:
         """Every row of at least 4 MiB whose collective the twin prices."""

@@ -6,7 +6,7 @@ a kernel belongs to the innermost range of its thread that holds its launch. Typ
 the kernel's name tells. Other kernels count by name and duration. Copies from or to pinned memory
 of 1 MiB or more are host copies. Tables: Nsight Systems user guide, "SQLite Schema Reference".
 
-The file is opened read-only, and rows are read one by one, at most `MOST` kernels.
+The file is opened read-only, and rows are read one by one, at most `MOST` of a table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
+from time import monotonic
 from typing import Any, ClassVar, Final, final
 
 import msgspec
@@ -41,6 +43,8 @@ from twin.loading.files import display
 
 MOST: Final = 2_000_000
 """Kernels that are read: OURS, some hundred steps."""
+LONGEST: Final = 600.0
+"""Seconds after which a file is given up: OURS."""
 LARGE: Final = 1 << 20
 """Bytes from which on a copy shows a link's rate."""
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -82,7 +86,11 @@ class _Export:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db
-        names = db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        until = monotonic() + LONGEST
+        db.set_progress_handler(lambda: monotonic() > until, 100_000)
+        self.cut: set[str] = set()
+        """Tables that were not read to their end."""
+        names = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         self.columns = {
             name: {column[1] for column in db.execute(f'PRAGMA table_info("{name}")')}
             for (name,) in names
@@ -95,7 +103,10 @@ class _Export:
             return
         words = ", ".join(f'"{c}"' if c in known else f"NULL AS {c}" for c in columns)
         by = f' ORDER BY "{order}"' if order in known else ""
-        yield from self.db.execute(f'SELECT {words} FROM "{table}"{by} LIMIT {MOST}')
+        found = self.db.execute(f'SELECT {words} FROM "{table}"{by} LIMIT {MOST + 1}')
+        yield from islice(found, MOST)
+        if next(found, None) is not None:
+            self.cut.add(table)
 
 
 def _findings(db: _Export, path: Path) -> Findings:
@@ -110,6 +121,8 @@ def _findings(db: _Export, path: Path) -> Findings:
         took.append(f"{len(copies)} rates of host copies")
     if others:
         unused = (*told(others, seconds), *unused)
+    if db.cut:
+        unused = (*unused, f"all but the first {MOST:,} rows of {', '.join(sorted(db.cut))}")
     if seconds and not kernels:
         fix = "record shapes: torch.autograd.profiler.emit_nvtx(record_shapes=True)"
         unused = (*unused, f"{display(path)}: no kernel has a shape; {fix}")
@@ -177,14 +190,14 @@ def _calls(db: _Export, strings: Mapping[int, str]) -> dict[tuple[Any, Any], _Ra
         if sizes and (mapped(name) or _is_backward(name)):
             ranges[thread].append((start, end, _Range(number, name, sizes)))
     calls: dict[tuple[Any, Any], _Range] = {}
+    apart = "globalPid" in db.columns.get(_KERNELS, ())
     order = {thread: _Outer(own) for thread, own in ranges.items()}
     launches = db.rows(_RUNTIME, "start", "globalTid", "correlationId", order="start")
     for start, thread, correlation in launches:
         if thread in order and (call := order[thread].at(start)) is not None:
             # A thread's number begins with its process (Nsight Systems, `globalTid`).
-            process = None if thread is None else thread & ~0xFFFFFF
+            process = thread & ~0xFFFFFF if apart and thread is not None else None
             calls[process, correlation] = call
-            calls[None, correlation] = call
     return calls
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
 from twin.loading.files import display
 
 LARGE: Final = 1 << 16
@@ -45,7 +45,7 @@ class Perftest(Source):
 
     def recognises(self, head: bytes) -> bool:
         """By the title of a test."""
-        return _TITLE.search(head.decode("utf-8", "replace")) is not None
+        return _TITLE.search(plain(head)) is not None
 
     def read(self, path: Path) -> Findings:
         """Average rates of large messages, and typical latencies of short ones."""
