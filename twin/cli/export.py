@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import typer
 
@@ -21,8 +21,16 @@ from twin.evidence.measured.compare import joined_trace
 from twin.evidence.measured.run_folder import is_run, read
 from twin.evidence.measured.step import trace
 from twin.evidence.measured.summary import summary
-from twin.interop.export.base import check, stamp_of_plan, write, write_parts
-from twin.interop.export.megatron.launch import launch, written
+from twin.interop.export import LAUNCHES
+from twin.interop.export.base import (
+    LaunchFormat,
+    Stamp,
+    check,
+    format_of,
+    stamp_of_plan,
+    write,
+    write_parts,
+)
 from twin.interop.export.perfetto import timeline
 from twin.kinds.base import Fidelity
 from twin.loading import load_any
@@ -112,8 +120,8 @@ def export(  # noqa: PLR0913  one parameter per option of the command line
     if part is not None and (form not in _SPANS or is_run(subject)):
         message = f"`--between` and `--ranks` choose spans of a simulation: {', '.join(_SPANS)}"
         raise typer.BadParameter(message, param_hint="--format")
-    if form == "megatron" and not is_run(subject):
-        _launch(subject, sets, path, output)
+    if form in LAUNCHES and not is_run(subject):
+        _launch(subject, sets, form, path, output)
         return
     if is_run(subject):
         asked = _Real(subject, step, beside, sets, fidelity, cache=not no_cache)
@@ -143,24 +151,25 @@ def export(  # noqa: PLR0913  one parameter per option of the command line
     output.message(verdict(run.report))
 
 
-def _launch(subject: str, sets: list[str], path: Path, output: Output) -> None:
-    """Export the arguments of a launcher: of a plan, without simulation."""
+def _launch(subject: str, sets: list[str], form: str, path: Path, output: Output) -> None:
+    """Export what another program is launched with: of a plan, without simulation."""
 
     stored = _recalled(subject, sets, output)
     planned = stored.plan if stored else plan(training(load_any(subject, sets), "export"))
-    answer = _export_plan(planned, shlex.split(command(subject, sets))[2:], path, output)
+    words = shlex.split(command(subject, sets))[2:]
+    answer = _export_plan(planned, stamp_of_plan(planned.scenario, words, form), form, path, output)
     files = [{"path": str(path), "bytes": path.stat().st_size}]
-    output.document({"version": VERSION, "format": "megatron"} | answer | {"files": files})
+    output.document({"version": VERSION, "format": form} | answer | {"files": files})
 
 
-def _export_plan(plan: Plan, words: Sequence[str], path: Path, output: Output) -> dict[str, Any]:
-    """Write a plan's arguments in the form that the file's name asks for, and say what they leave
-    out; the answer as a document. Nothing is simulated."""
+def _export_plan(plan: Plan, stamp: Stamp, form: str, path: Path, output: Output) -> dict[str, Any]:
+    """Write a plan in the form that the file's name asks for, and say what it leaves out; the
+    answer as a document. Nothing is simulated."""
 
-    found = launch(plan)
-    stamp = stamp_of_plan(plan.scenario, words, "megatron")
+    module = cast(LaunchFormat, format_of(form))
+    found = module.exported(plan)
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    write_parts({"": written(found, stamp, suffix).encode()}, path)
+    write_parts({"": module.written(found, stamp, suffix).encode()}, path)
     output.sentence(f"Wrote {path}: {len(found.arguments)} arguments.")
     for loss in found.losses:
         output.message(f"Not said: {loss}")

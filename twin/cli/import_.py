@@ -1,10 +1,10 @@
 """`twin import`: a model of the catalog from another tool's description of it, or a scenario from
-the arguments of a launch."""
+a file with which another program is launched."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +15,21 @@ from twin.cli.catalog import counts
 from twin.cli.output import Output, write_text
 from twin.errors import Problem, UsageError
 from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
-from twin.interop.importing.hf_config import Imported, read_hf_config
-from twin.interop.importing.megatron import Launch, read_megatron
-from twin.loading import catalog_parts
-from twin.loading.files import display
+from twin.interop.importing.formats import FORMATS, MODEL, reader, recognised, source_of
+from twin.interop.importing.hf_config import Imported, read_hf_text
+from twin.interop.importing.launch import Launch, Source
+from twin.interop.importing.named_models import model_of
+from twin.loading import catalog_parts, load_part
 from twin.loading.tree import hint
 
 VERSION = 1
 """Version of the JSON document."""
 
-FORMATS = ("hf-config", "megatron")
-"""What can be read."""
-
 
 def import_(  # noqa: PLR0913  one parameter per option of the command line
     *,
     form: str,
-    file: Path,
+    file: Path | None,
     path: Path | None,
     force: bool,
     node: str | None,
@@ -39,25 +37,39 @@ def import_(  # noqa: PLR0913  one parameter per option of the command line
     fabric: str | None,
     defines: list[str],
     more: list[str],
+    architecture: str | None,
     output: Output,
 ) -> int | None:
-    """A catalog model from a released configuration, or a scenario from a launch's arguments."""
+    """A catalog model from a released configuration, or a scenario from a launch."""
 
-    if form not in FORMATS:
+    if file is not None and form not in FORMATS:
         _refuse(form)
-    if form == "megatron":
-        where = _Cluster(node, nodes, fabric)
-        _launch(_Launch(file, where, defines, more), path, output, force=force)
+    source = source_of(file or Path(form))
+    form = form if file is not None else recognised(source)
+    beside = node or nodes or fabric or defines or more or architecture
+    if form == MODEL:
+        if beside:
+            message = "only a launch needs a cluster, variables, further arguments and a model"
+            raise typer.BadParameter(message, param_hint="FORMAT")
+        _model(source, path, output, force=force)
         return
-    if node or nodes or fabric or defines or more:
-        message = "only arguments of a launch need a cluster, variables and more arguments"
-        raise typer.BadParameter(message, param_hint="FORMAT")
-    imported = read_hf_config(file, _name(path or file))
-    text = catalog_part(imported.model, display(file))
-    if path is not None:
-        write_text(path, text, force=force)
-    elif not output.json:
-        output.sentence(text.rstrip("\n"))
+    where = _Cluster(node, nodes, fabric)
+    known = replace(
+        source,
+        defined=_defined(defines),
+        more=more,
+        model=model_of(architecture) if architecture else None,
+        gpus=where.gpus,
+    )
+    _launch(known, form, where, path, output, force=force)
+
+
+def _model(source: Source, path: Path | None, output: Output, *, force: bool) -> None:
+    """A catalog part from a released configuration."""
+
+    imported = read_hf_text(source.text, source.file, _name(path or Path(source.file)))
+    text = catalog_part(imported.model, source.file)
+    _written(text, path, output, force=force)
     output.document(_document(imported, path))
     total = parameters(imported.model).total
     place = f", written to {path}" if path else ""
@@ -66,44 +78,65 @@ def import_(  # noqa: PLR0913  one parameter per option of the command line
         output.message(warning)
 
 
+def _written(text: str, path: Path | None, output: Output, *, force: bool) -> None:
+    """Text where it was asked for."""
+
+    if path is not None:
+        write_text(path, text, force=force)
+    elif not output.json:
+        output.sentence(text.rstrip("\n"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Cluster:
-    """Where a launch runs, which its arguments do not say."""
+    """Where a launch runs, which its file does not say."""
 
     node: str | None
     nodes: int | None
     fabric: str | None
 
+    @property
+    def gpus(self) -> int | None:
+        """Of all nodes; None where nobody says."""
+        if self.node is None or self.nodes is None:
+            return None
+        return self.nodes * load_part("nodes", self.node).spec.gpus
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """A file of arguments, and what is known beside it."""
-
-    file: Path
-    where: _Cluster
-    defines: list[str]
-    more: list[str]
+    def of(self, launch: Launch) -> _Cluster:
+        """With the nodes that the launch says."""
+        return replace(self, nodes=self.nodes or launch.nodes)
 
 
-def _launch(asked: _Launch, path: Path | None, output: Output, *, force: bool) -> None:
-    """A scenario from the arguments of a launch."""
+def _launch(
+    source: Source,
+    form: str,
+    where: _Cluster,
+    path: Path | None,
+    output: Output,
+    *,
+    force: bool,
+) -> None:
+    """A scenario from a launch."""
 
-    launch, text, sections = _read_launch(asked.file, asked.where, asked.defines, asked.more)
-    if path is not None:
-        write_text(path, text, force=force)
-    elif not output.json:
-        output.sentence(text.rstrip("\n"))
+    launch = reader(form)(source)
+    cluster = _placed(where.of(launch))
+    text, said = scenario_text(launch, cluster, source.file, form), sections(launch, cluster)
+    _written(text, path, output, force=force)
     output.document(
         {
             "version": VERSION,
             "name": launch.name,
-            "scenario": {"schema": 1, "name": launch.name, **sections},
+            "format": form,
+            "scenario": {"schema": 1, "name": launch.name, **said},
             "parameters": counts(launch.model),
+            "keys": asdict(launch.tally),
             "warnings": list(launch.remarks),
             "written": str(path) if path else None,
         }
     )
-    output.message(f"{_summary(launch)}{f', written to {path}' if path else ''}.")
+    total = parameters(launch.model).total
+    place = f", written to {path}" if path else ""
+    output.message(f"{launch.name}: {total:,} parameters; {launch.summary}{place}.")
     for remark in launch.remarks:
         output.message(remark)
 
@@ -136,33 +169,6 @@ def _refuse(form: str) -> None:
     raise UsageError([Problem("TW065", "", message, hint(form, FORMATS))])
 
 
-def _read_launch(
-    file: Path, cluster: _Cluster, defines: Sequence[str], more: Sequence[str]
-) -> tuple[Launch, str, dict[str, Any]]:
-    """The launch that a file describes, as itself, as the text of a scenario, and as its sections.
-
-    Raises `UsageError` for what is wrong with the file, and where the cluster is not known."""
-
-    launch = read_megatron(file, _defined(defines), more)
-    where = _placed(launch, cluster)
-    return launch, scenario_text(launch, where, display(file)), sections(launch, where)
-
-
-def _summary(launch: Launch) -> str:
-    """What was read, in a sentence."""
-
-    parallel = launch.parallel
-    degrees = {
-        "tensor": parallel.tensor,
-        "context": parallel.context,
-        "pipeline": parallel.pipeline,
-        "virtual": parallel.virtual,
-        "expert": parallel.expert,
-    }
-    shown = ", ".join(f"{axis} {degree}" for axis, degree in degrees.items() if degree > 1)
-    return f"{launch.name}: {parameters(launch.model).total:,} parameters; {shown or 'one rank'}"
-
-
 def _defined(words: Sequence[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for word in words:
@@ -173,11 +179,10 @@ def _defined(words: Sequence[str]) -> Mapping[str, str]:
     return found
 
 
-def _placed(launch: Launch, cluster: _Cluster) -> dict[str, Any]:
+def _placed(cluster: _Cluster) -> dict[str, Any]:
     """The section `cluster`; refuses what nobody says."""
 
-    nodes = cluster.nodes or launch.nodes
-    said = {"node": cluster.node, "nodes": nodes, "fabric": cluster.fabric}
+    said = {"node": cluster.node, "nodes": cluster.nodes, "fabric": cluster.fabric}
     fixes = {
         "node": hint("", catalog_parts("nodes"), "--node with one of"),
         "nodes": "--nodes NUMBER",

@@ -18,3 +18,7 @@ def formats() -> tuple[str, ...]:
     names = {module: name for name, module in MODULES.items()}
     found = (one.name for one in pkgutil.iter_modules(__path__) if one.name != "base")
     return tuple(sorted(names.get(module, module) for module in found))
+
+
+LAUNCHES = ("bridge", "megatron", "torchtitan")
+"""Formats with which other programs are launched: of a plan, and nothing is simulated."""

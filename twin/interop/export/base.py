@@ -26,6 +26,7 @@ from twin.errors import Problem, UsageError
 from twin.interop.export import MODULES, formats
 from twin.loading import scenario_hash
 from twin.loading.tree import hint
+from twin.planning.types import Plan
 from twin.reports.summary import catalog_use
 from twin.scenario import Scenario
 
@@ -67,6 +68,18 @@ class Format(Protocol):
 
     def files(self, run: Run, stamp: Stamp) -> Mapping[str, Content]:
         """The content of each part."""
+        ...
+
+
+class LaunchFormat(Format, Protocol):
+    """A format with which another program is launched: of a plan alone, with what it loses."""
+
+    def exported(self, plan: Plan) -> Any:
+        """What the file says, with its `arguments`, `losses` and `caveats`."""
+        ...
+
+    def written(self, found: Any, stamp: Stamp, suffix: str) -> str:
+        """The text for a file that ends in this."""
         ...
 
 

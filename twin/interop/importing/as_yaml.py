@@ -7,17 +7,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from pydantic import BaseModel
 
 from twin.arch.count import parameters
 from twin.errors import printable
-from twin.interop.importing.megatron import Launch
+from twin.interop.importing.launch import Launch
+from twin.loading import catalog_parts, load_part
 from twin.spec.model import ModelSpec
 
-SOFTWARE: Final = "megatron-core"
-"""What runs a launch script of Megatron-LM."""
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]*")
 _RESERVED = re.compile(r"(?i)true|false|null|yes|no|on|off|[-+.0-9e_]+")
 _CHOICES = ("schedule", "optimizer", "routing")
@@ -32,10 +31,13 @@ def catalog_part(model: ModelSpec, origin: str) -> str:
     return "".join(f"{line}\n" for line in (*head, "kind: datasheet", *_lines(fields)))
 
 
-def scenario_text(launch: Launch, cluster: Mapping[str, Any], origin: str) -> str:
-    """YAML of the scenario; `origin` is the file that the launch was read from."""
+def scenario_text(
+    launch: Launch, cluster: Mapping[str, Any], origin: str, form: str = "megatron"
+) -> str:
+    """YAML of the scenario; `origin` is the file that the launch was read from, and `form` its
+    format."""
     document = {"schema": 1, "name": launch.name, **sections(launch, cluster)}
-    head = [f"# Imported from {printable(origin)} by `twin import megatron`."]
+    head = [f"# Imported from {printable(origin)} by `twin import {form}`."]
     if launch.remarks:
         head += ["#", "# Left out or assumed:"]
         head += [f"# - {printable(remark)}" for remark in launch.remarks]
@@ -48,13 +50,21 @@ def sections(launch: Launch, cluster: Mapping[str, Any]) -> dict[str, Any]:
     train["global_batch"] = f"{launch.train.global_batch_sequences}seq"
     memory = _fields(launch.memory)
     return {
-        "model": _fields(launch.model),
+        "model": _model(launch.model),
         "cluster": dict(cluster),
         "parallel": _fields(launch.parallel),
         **({"memory": memory} if memory else {}),
         "train": train,
-        "software": SOFTWARE,
+        "software": launch.software,
+        **({"rl": launch.rl} if launch.rl else {}),
     }
+
+
+def _model(model: ModelSpec) -> str | dict[str, Any]:
+    """The model's name, where the catalog has the same; else its fields."""
+    known = model.name in catalog_parts("models")
+    same = known and load_part("models", model.name).spec == model
+    return model.name if same else _fields(model)
 
 
 def _fields(section: BaseModel) -> dict[str, Any]:

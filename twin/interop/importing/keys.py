@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from twin.errors import Origin, Problem, UsageError
-from twin.loading.files import display, read_data, read_text
+from twin.interop.importing.known_keys import Known, Tally, known_of
+from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Leaf, nearest, plain
 from twin.loading.yaml_text import Locate, read_yaml, split_lines
 
-
-@cache
-def _harmless() -> frozenset[str]:
-    """Keys that change neither weights nor the work of matrices (`harmless_keys.yaml`)."""
-    groups = read_data(Path(__file__).with_name("harmless_keys.yaml")).values()
-    return frozenset(name for group in groups for name in group)
+_LONGEST: Final = 60
+"""Of a value that a remark shows."""
+HARMLESS: Final = Path(__file__).with_name("harmless_keys.yaml")
+"""Keys of Hugging Face configurations that change neither weights nor the work of matrices."""
 
 
 @dataclass(slots=True)
@@ -30,6 +28,9 @@ class Keys:
     """The keys of one configuration, with the problems and warnings that taking them brought."""
 
     tree: Branch
+    known: Known = field(default_factory=Known)
+    strict: bool = True
+    """Refuse what nobody knows, instead of telling it."""
     taken: set[str] = field(default_factory=set[str])
     problems: list[Problem] = field(default_factory=list[Problem])
     warnings: list[str] = field(default_factory=list[str])
@@ -100,20 +101,45 @@ class Keys:
 
     def refuse(self, key: str, message: str, fix: str = "", code: str = "TW042") -> None:
         """Note a problem at a key, or at the top where it is absent."""
-        child = self.tree.children.get(key)
-        origin = child.key if child else self.tree.origin
-        self.problems.append(Problem(code, key, message, fix, origin))
+        self.problems.append(Problem(code, key, message, fix, self.place(key)))
 
-    def finish(self) -> None:
-        """Refuse what nobody took."""
-        known = _harmless() | self.taken
+    def place(self, key: str) -> Origin:
+        """Where a key stands, or the top where it is absent."""
+        child = self.tree.children.get(key)
+        return child.key if child else self.tree.origin
+
+    def finish(self) -> Tally:
+        """Refuse, or tell by name, what nobody took."""
+        counted = dict.fromkeys(("read", "harmless", "left_out"), 0)
         for key, child in self.tree.children.items():
-            if key in known or plain(child.node) is None:
+            value = plain(child.node)
+            off = value is None or (not self.strict and value in (False, "", [], {}))
+            if key in self.taken or off or self.known.is_harmless(key):
+                counted["read" if key in self.taken else "harmless"] += 1
                 continue
-            near = nearest(key, known)
+            counted["left_out"] += 1
+            self._tell(key, f"`{key}: {shown(value)}`")
+        return Tally(**counted)
+
+    def _tell(self, key: str, written: str) -> None:
+        near = nearest(key, self.known.names | self.taken)
+        meant = f"did you mean `{near}`?" if near else ""
+        if key in self.known.refused:
+            self.refuse(key, f"{written} cannot be expressed: {self.known.refused[key]}")
+        elif key in self.known.uncounted:
+            self.warnings.append(f"{written}: {self.known.uncounted[key]}.")
+        elif self.strict:
             message = f"twin does not know what `{key}` changes"
             fix = "if it changes neither weights nor matrix products, import a copy without it"
-            self.refuse(key, message, f"did you mean `{near}`?" if near else fix, code="TW043")
+            self.refuse(key, message, meant or fix, code="TW043")
+        else:
+            self.warnings.append(f"{written} is unknown here, and is left out. {meant}".rstrip())
+
+
+def shown(value: Any) -> str:
+    """A value on part of a line."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def read_keys(path: Path) -> Keys:
@@ -138,7 +164,7 @@ def keys_of(text: str, name: str) -> Keys:
     if not isinstance(tree, Branch):
         message = f"`{name}` holds no configuration: it must be one JSON object"
         raise UsageError([Problem("TW041", "", message, "", locate(0, 0, 1))])
-    return Keys(tree)
+    return Keys(tree, known_of(HARMLESS))
 
 
 def _must_be_json(text: str, locate: Locate) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from twin.answers import Run
 from twin.interop.export.base import Stamp
-from twin.interop.export.megatron.launch import launch, script
+from twin.interop.export.megatron.launch import launch, script, written
 
+exported = launch
 SUFFIX = ".sh"
 PARTS = ("",)
 
@@ -19,3 +20,6 @@ PARTS = ("",)
 def files(run: Run, stamp: Stamp) -> dict[str, bytes]:
     """The launch script."""
     return {"": script(launch(run.plan), stamp).encode()}
+
+
+__all__ = ["PARTS", "SUFFIX", "exported", "files", "written"]

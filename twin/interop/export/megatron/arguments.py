@@ -13,13 +13,12 @@ field by field. So nothing is lost in silence, whatever fields a scenario gets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias
 
-from twin.interop.importing.megatron import Launch, understood
+from twin.interop.importing.megatron import understood
 from twin.interop.importing.megatron.launch_file import Argument
 from twin.interop.importing.megatron.model import layout_of, pattern_of
 from twin.interop.importing.megatron.run import (
@@ -30,13 +29,13 @@ from twin.interop.importing.megatron.run import (
     SCALING,
     SHARDING,
 )
+from twin.interop.losses import Loss, losses_of
 from twin.loading.files import read_data
 from twin.optimizers.adamw import AdamW
 from twin.planning.experts import MERGING
 from twin.planning.types import Plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
 from twin.schedules.interleaved import Interleaved
-from twin.spec.cluster import ClusterSpec
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Moe
 
 _DROPOUT = "0.1"
@@ -60,6 +59,14 @@ def grouped(plan: Plan) -> Mapping[str, tuple[Argument, ...]]:
         "Numbers and kernels": _numbers(train),
     }
     return {heading: tuple(_arguments(options)) for heading, options in groups.items()}
+
+
+def model_arguments(model: ModelSpec, sequence: int = 1) -> tuple[Argument, ...]:
+    """The arguments of a model alone; without the sequence nothing says how far positions reach."""
+    found = tuple(_arguments(_model(model, sequence)))
+    if sequence > 1 or model.learned_positions:
+        return found
+    return tuple(one for one in found if one.name != "max-position-embeddings")
 
 
 def _arguments(options: Options) -> Iterator[Argument]:
@@ -356,97 +363,12 @@ def _numbers(train: TrainSpec) -> Options:
     }
 
 
-SECTIONS = ("model", "parallel", "memory", "train")
-"""Sections that the arguments can say."""
-_SETS = ("memory.recompute", "memory.fp8_store", "memory.offload")
-"""Lists whose order means nothing."""
-
-_ANY = "the arguments say nothing of it"
-
-
 @cache
 def reasons() -> Mapping[str, str]:
     """Why a field is not expressed, by its path or that of a section around it."""
     return read_data(Path(__file__).with_name("losses.yaml"))
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """A field that the arguments do not say: its value, what it is when they are read back (both as
-    text), and why."""
-
-    path: str
-    value: str
-    read_back: str
-    reason: str
-
-    def __str__(self) -> str:
-        became = f"becomes {self.read_back}" if self.read_back else "is not said"
-        return f"{self.path}: {self.value} {became}; {self.reason}."
-
-
 def losses(scenario: Scenario, arguments: Sequence[Argument]) -> tuple[Loss, ...]:
     """Every field of a scenario that reading its arguments back would not give."""
-    launch = understood(arguments, scenario.name)
-    return (*_unsaid(scenario, launch), *_changed(scenario, launch))
-
-
-def _unsaid(scenario: Scenario, launch: Launch) -> Iterator[Loss]:
-    """Sections that no argument is about."""
-    if launch.name != scenario.name:
-        yield Loss("name", scenario.name, launch.name, _ANY)
-    for key, spec in type(scenario).model_fields.items():
-        value = getattr(scenario, key)
-        if key in (*SECTIONS, "name", "schema_version") or value == spec.default:
-            continue
-        yield Loss(key, _called(value), "", _reason(key))
-
-
-def _called(value: Any) -> str:
-    """What people call a section."""
-    if isinstance(value, ClusterSpec):
-        return f"{value.nodes} nodes {value.node.name} on {value.fabric.name}"
-    return str(getattr(value, "name", "it"))
-
-
-def _changed(scenario: Scenario, launch: Launch) -> Iterator[Loss]:
-    """Fields that are other than they were."""
-    for key in SECTIONS:
-        before, after = getattr(scenario, key), getattr(launch, key)
-        written, read = before.model_dump(mode="json"), after.model_dump(mode="json")
-        for path, old, new in differing(written, read, key):
-            yield Loss(path, _shown(old), _shown(new), _reason(path))
-
-
-def differing(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Where two sections differ: path, and both values. Choices of different kinds differ whole."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        before, after = cast("dict[str, Any]", old), cast("dict[str, Any]", new)
-        if before.get("kind") == after.get("kind"):
-            for key in before | after:
-                yield from differing(before.get(key), after.get(key), f"{path}.{key}")
-            return
-    if path in _SETS and sorted(cast("list[str]", old)) == sorted(cast("list[str]", new)):
-        return
-    if old != new:
-        yield path, old, new
-
-
-def _reason(path: str) -> str:
-    """The reason of the nearest section that has one."""
-    known = reasons()
-    while path and path not in known:
-        path = path.rpartition(".")[0]
-    return known.get(path, _ANY)
-
-
-def _shown(value: Any) -> str:
-    """A value as people write it; of a choice its kind."""
-    if isinstance(value, dict):
-        fields = cast("dict[str, Any]", value)
-        return str(fields.get("kind") or "what it says")
-    if isinstance(value, list):
-        runs = [(one, len(list(same))) for one, same in groupby(cast("list[object]", value))]
-        return f"[{', '.join(f'{one}' if n == 1 else f'{n} x {one}' for one, n in runs)}]"
-    words = {None: "null", True: "true", False: "false"}
-    return words[value] if value is None or isinstance(value, bool) else str(value) or "nothing"
+    return losses_of(scenario, understood(arguments, scenario.name), reasons())

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from twin.errors import printable
 from twin.interop.export.base import Stamp
-from twin.interop.export.megatron.arguments import Loss, grouped, losses, of_stages
+from twin.interop.export.megatron.arguments import grouped, losses, of_stages
 from twin.interop.importing.megatron.launch_file import Argument
+from twin.interop.losses import Loss
 from twin.loading.files import read_data
 from twin.planning.types import Plan
 from twin.schedules.interleaved import Interleaved
@@ -152,7 +153,7 @@ def written(launch: Launch, stamp: Stamp, suffix: str) -> str:
 
 def script(launch: Launch, stamp: Stamp) -> str:
     """A shell script that runs it under torchrun."""
-    lines = ["#!/bin/bash", *_head(launch, stamp), ""]
+    lines = ["#!/bin/bash", *head(launch, stamp), ""]
     lines += [f"export {name}={value}" for name, value in launch.environment.items()]
     lines += ["", "MEGATRON_ARGS=("]
     for heading, group in launch.groups.items():
@@ -166,7 +167,7 @@ def script(launch: Launch, stamp: Stamp) -> str:
 
 def listed(launch: Launch, stamp: Stamp) -> str:
     """One argument per line."""
-    lines = [*_head(launch, stamp)]
+    lines = [*head(launch, stamp)]
     for heading, group in launch.groups.items():
         lines += ["", f"# {heading}", *(shlex.join(one.words) for one in group)]
     return "\n".join(lines) + "\n"
@@ -174,7 +175,7 @@ def listed(launch: Launch, stamp: Stamp) -> str:
 
 def yaml(launch: Launch, stamp: Stamp) -> str:
     """`ENV_VARS` and `MODEL_ARGS`."""
-    lines = [*_head(launch, stamp)]
+    lines = [*head(launch, stamp)]
     if launch.environment:
         lines += ["", "ENV_VARS:"]
         lines += [f"  {name}: {value}" for name, value in launch.environment.items()]
@@ -186,24 +187,26 @@ def yaml(launch: Launch, stamp: Stamp) -> str:
 
 def _value(argument: Argument) -> str:
     """A switch is true; words are quoted for the shell that launchers pass them through."""
-    return _scalar(shlex.join(argument.values)) if argument.values else "true"
+    return scalar(shlex.join(argument.values)) if argument.values else "true"
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
     """Text that YAML reads as it stands, or in quotes."""
     number = re.fullmatch(r"\d+(\.\d+)?(e-?\d+)?", text)
     plain = number or (_PLAIN.fullmatch(text) and text.lower() not in _WORDS)
     return text if plain else json.dumps(text)
 
 
-def _head(launch: Launch, stamp: Stamp) -> Iterator[str]:
+def head(
+    launch: Launch, stamp: Stamp, what: str = "arguments of Megatron-LM", form: str = "megatron"
+) -> Iterator[str]:
     """Where the file came from, and what it leaves out."""
-    yield f"# {printable(stamp.scenario)}, as arguments of Megatron-LM"
+    yield f"# {printable(stamp.scenario)}, as {what}"
     yield from (f"# {name}: {printable(text)}" for name, text in asdict(stamp).items())
     yield "#"
     yield from (f"# {line}" for line in _ADD)
     where = f"--node {launch.node} --nodes {launch.nodes} --fabric {launch.fabric}"
-    yield f"# Back: twin import megatron FILE {printable(where)}"
+    yield f"# Back: twin import {form} FILE {printable(where)}"
     for title, lines in (
         ("Not said by these arguments", [str(loss) for loss in launch.losses]),
         ("Said, and different in Megatron-LM", launch.caveats),

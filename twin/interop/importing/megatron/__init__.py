@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from twin.errors import Problem, UsageError
+from twin.errors import UsageError
+from twin.interop.importing.launch import Launch, sections_of
 from twin.interop.importing.megatron.launch_file import (
     Argument,
     Arguments,
@@ -26,24 +23,6 @@ from twin.interop.importing.megatron.launch_file import (
 )
 from twin.interop.importing.megatron.model import model_fields
 from twin.interop.importing.megatron.run import memory_fields, parallel_fields, train_fields
-from twin.scenario import ParallelSpec, TrainSpec
-from twin.spec.memory import MemorySpec
-from twin.spec.model import ModelSpec
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What the arguments of a launch say of a run, and what a reader must know about that, as
-    sentences; `nodes` and `gpus_per_node` where the launcher's say them."""
-
-    name: str
-    model: ModelSpec
-    parallel: ParallelSpec
-    memory: MemorySpec
-    train: TrainSpec
-    nodes: int | None = None
-    gpus_per_node: int | None = None
-    remarks: tuple[str, ...] = ()
 
 
 def read_megatron(
@@ -75,18 +54,24 @@ def understood(written: Iterable[Argument], name: str, remarks: Sequence[str] = 
     args = Arguments.of(written)
     args.remarks += remarks
     called = args.text("wandb-exp-name", name) if _says(args, "wandb-exp-name") else name
-    sections: dict[type[Any], dict[str, Any]] = {
-        ModelSpec: model_fields(args, called),
-        ParallelSpec: parallel_fields(args),
-        MemorySpec: memory_fields(args),
-        TrainSpec: train_fields(args),
+    fields = {
+        "model": model_fields(args, called),
+        "parallel": parallel_fields(args),
+        "memory": memory_fields(args),
+        "train": train_fields(args),
     }
     nodes, gpus = _launcher(args, "nnodes"), _launcher(args, "nproc-per-node")
-    args.finish()
+    tally = args.finish()
     if args.problems:
         raise UsageError(args.problems)
-    model, parallel, memory, train = (_validated(spec, fields) for spec, fields in sections.items())
-    return Launch(called, model, parallel, memory, train, nodes, gpus, tuple(args.remarks))
+    return Launch(
+        name=called,
+        **sections_of(fields),
+        nodes=nodes,
+        gpus_per_node=gpus,
+        remarks=tuple(args.remarks),
+        tally=tally,
+    )
 
 
 def _says(args: Arguments, name: str) -> bool:
@@ -103,15 +88,4 @@ def _launcher(args: Arguments, name: str) -> int | None:
     return int(values[0]) if values and re.fullmatch(r"\d+", values[0]) else None
 
 
-def _validated(spec: type[Any], fields: dict[str, Any]) -> Any:
-    try:
-        return TypeAdapter(spec).validate_python(fields)
-    except ValidationError as error:
-        raise UsageError(
-            Problem(
-                "TW015",
-                ".".join(map(str, entry["loc"])),
-                f"the arguments give {entry['input']!r}: {entry['msg']}",
-            )
-            for entry in error.errors(include_url=False)
-        ) from None
+__all__ = ["Launch", "read_megatron", "read_megatron_text", "understood"]

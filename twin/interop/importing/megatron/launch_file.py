@@ -1,9 +1,9 @@
 """A file of Megatron-LM's arguments to the arguments: a launch script, a YAML file, or plain text.
 
 YAML is that of Megatron-LM's own tests and of launchers around it: `--num-layers: 61` or
-`num_layers: 61`, at the top or under `MODEL_ARGS`; true is a switch that is on, false and null are
-none. Of a script the last command that runs a Python file counts (one named `pretrain` before all
-others); where none does, all options that it has.
+`num_layers: 61`, at the top or under `MODEL_ARGS` or `ARGS`; true is a switch that is on, false and
+null are none. Of a script the last command that runs a Python file counts (one named `pretrain`
+before all others); where none does, all options that it has.
 
 The arguments of one launch, taken one by one, so that none is passed over in silence.
 
@@ -18,20 +18,22 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from twin.errors import Origin, Problem, UsageError
+from twin.interop.importing.known_keys import Tally, known_of
 from twin.interop.importing.megatron.shell import Command, Script, follow
-from twin.loading.files import display, read_data, read_text
+from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Items, Leaf, Node, hint, nearest, plain
 from twin.loading.yaml_text import read_yaml, split_lines
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 _SBATCH = re.compile(r"^#SBATCH\s+--?([\w-]+)[= ]\s*(\d+)\s*$", re.MULTILINE)
 _LAUNCHER = re.compile(r"(^|/)(torchrun|python[\d.]*|deepspeed)$")
-_SECTION = "MODEL_ARGS"
+_SECTIONS = ("MODEL_ARGS", "ARGS")
+"""Of Megatron-LM's tests, and of its recipes for mixtures of experts."""
+_KNOWN = Path(__file__).with_name("known.yaml")
 _PLAIN = (".txt", ".args")
 _YAML = (".yaml", ".yml")
 
@@ -146,13 +148,19 @@ def _of_yaml(text: str, name: str, defined: Mapping[str, str]) -> Written:
         raise UsageError(problems)
     if not isinstance(tree, Branch):
         return Written((), ())
-    section = tree.children.get(_SECTION)
+    sections = [key for key in _SECTIONS if isinstance(_below(tree, key), Branch)]
     chosen, left = tree, list[str]()
-    if section is not None and isinstance(section.node, Branch):
-        chosen = section.node
-        left = [key for key in tree.children if key != _SECTION]
+    if sections:
+        chosen = _below(tree, sections[0])
+        assert isinstance(chosen, Branch)
+        left = [key for key in tree.children if key != sections[0]]
     remarks = [f"The section `{key}` holds no arguments, and is left out." for key in left]
     return Written(tuple(_options(chosen, defined)), tuple(remarks))
+
+
+def _below(tree: Branch, key: str) -> Node | None:
+    child = tree.children.get(key)
+    return child.node if child else None
 
 
 def _options(branch: Branch, defined: Mapping[str, str]) -> list[Argument]:
@@ -305,13 +313,16 @@ class Arguments:
         if sentence not in self.remarks:
             self.remarks.append(sentence)
 
-    def finish(self) -> None:
+    def finish(self) -> Tally:
         """Refuse, or tell by name, what nobody took."""
+        known = known_of(_KNOWN)
+        counted = dict.fromkeys(("read", "harmless", "left_out"), 0)
         for name, argument in self.given.items():
             off = bool(argument.values) and argument.values[0] in _FALSE
-            known = _known()
             if name in self.taken or off or known.is_harmless(name):
+                counted["read" if name in self.taken else "harmless"] += 1
                 continue
+            counted["left_out"] += 1
             shown = " ".join(argument.words)
             if name in known.refused:
                 self.refuse(name, f"`{shown}` cannot be expressed: {known.refused[name]}")
@@ -321,6 +332,7 @@ class Arguments:
                 near = nearest(name, known.harmless | known.uncounted.keys() | self.taken)
                 meant = f"; did you mean `--{near}`?" if near else ""
                 self.remark(f"`{shown}` is unknown here, and is left out{meant}")
+        return Tally(**counted)
 
 
 def arguments_of(words: Iterable[tuple[str, Origin | None]]) -> tuple[list[Argument], list[str]]:
@@ -336,28 +348,3 @@ def arguments_of(words: Iterable[tuple[str, Origin | None]]) -> tuple[list[Argum
         else:
             before.append(word)
     return found, before
-
-
-@dataclass(frozen=True, slots=True)
-class _KnownOptions:
-    """The options of `known.yaml`; reasons by option."""
-
-    prefixes: tuple[str, ...]
-    harmless: frozenset[str]
-    uncounted: Mapping[str, str]
-    refused: Mapping[str, str]
-
-    def is_harmless(self, name: str) -> bool:
-        """Whether leaving the option out changes nothing that is counted."""
-        return name in self.harmless or name.startswith(self.prefixes)
-
-
-@cache
-def _known() -> _KnownOptions:
-    data = read_data(Path(__file__).with_name("known.yaml"))
-    harmless = frozenset(name for group in data["harmless"].values() for name in group)
-    uncounted, refused = (
-        {name: reason for reason, names in data[key].items() for name in names}
-        for key in ("uncounted", "refused")
-    )
-    return _KnownOptions(tuple(data["prefixes"]), harmless, uncounted, refused)
