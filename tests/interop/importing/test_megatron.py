@@ -22,7 +22,7 @@ from twin.interop.importing.megatron.model import (
     pattern_of,
     where_experts_are,
 )
-from twin.interop.importing.megatron.shell import follow
+from twin.interop.importing.shell import follow
 from twin.loading import load, load_part
 from twin.planning import plan
 from twin.scenario import Scenario

@@ -172,7 +172,8 @@ def written(found: Exported, stamp: Stamp, suffix: str) -> str:  # noqa: ARG001 
     lines += [f"# {name}: {printable(text)}" for name, text in asdict(stamp).items()]
     lines += ["#", "# Yours to add: data, tokenizer, learning rate, checkpoints, logs."]
     for title, told in (("Not said by this file", found.losses), ("Beside it", found.caveats)):
-        lines += ["#", f"# {title}:", *(f"# - {printable(str(one))}" for one in told)]
+        if told:
+            lines += ["#", f"# {title}:", *(f"# - {printable(str(one))}" for one in told)]
     return "\n".join(lines) + "\n\n" + toml(found.arguments)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from twin.interop.export.megatron.arguments import model_arguments
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.megatron import understood
 from twin.interop.importing.megatron.launch_file import Argument, read_arguments_text
+from twin.interop.importing.scripts import asked
 from twin.spec.model import ModelSpec
 
 
@@ -18,7 +18,13 @@ def read(source: Source) -> Launch:
     """The launch that a script, a YAML or a list of arguments describes. What it leaves to its
     tokenizer is of the model that is known beside it."""
     found = read_arguments_text(source.text, source.file, source.defined, source.more)
-    return launch_of(found.arguments, source, source.model, found.remarks)
+    launch = launch_of(found.arguments, source, source.model, found.remarks)
+    slurm = asked(source.text)
+    return replace(
+        launch,
+        nodes=launch.nodes or slurm.nodes,
+        gpus_per_node=launch.gpus_per_node or slurm.gpus_per_node,
+    )
 
 
 def launch_of(
@@ -36,11 +42,6 @@ def launch_of(
     own = tuple({one.name for one in known} - {one.name for one in said})
     tally = replace(launch.tally, read=launch.tally.read - len(own))
     return replace(launch, model=model if same else launch.model, tally=tally)
-
-
-def stem(file: str) -> str:
-    """A file's name without its ending."""
-    return Path(file).stem
 
 
 def argument(name: str, value: object) -> Argument | None:

@@ -51,4 +51,6 @@ def model_of(asked: str) -> ModelSpec:
 @cache
 def _names() -> dict[str, str]:
     data = read_data(Path(__file__).with_name("named_models.yaml"))
-    return {name: model for model, names in data.items() for name in (model, *names)}
+    return {
+        name: model for model, names in data.items() for name in (model, *map(str.lower, names))
+    }

@@ -9,15 +9,20 @@ torchtitan/distributed/pipeline_parallel.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from twin.errors import Problem, UsageError
 from twin.interop.importing.keys import Keys
 from twin.interop.importing.launch import Launch, Source, sections_of
 from twin.interop.importing.named_models import model_called
+from twin.interop.importing.scripts import asked, is_script, words_of
 from twin.interop.importing.toml_text import read_toml
 from twin.interop.tables import Fields, ask, choice, finished, overrides, table_of
+from twin.loading.files import display, read_text
 from twin.spec.model import ModelSpec
 
 TABLE: Final = table_of(Path(__file__).with_name("torchtitan.yaml"))
@@ -40,7 +45,10 @@ _GATHERS: Final = {"default": None, "always": True, "never": False}
 
 
 def read(source: Source) -> Launch:
-    """The launch that a TOML describes. Raises `UsageError` with everything that is wrong."""
+    """The launch that a TOML describes, or a script that names one beside it. Raises `UsageError`
+    with everything that is wrong."""
+    if is_script(source):
+        return _of_script(source)
     tree = read_toml(source.text, source.file)
     keys = TABLE.keys_of(tree, overrides(source.more))
     model = _model(keys, source)
@@ -67,6 +75,39 @@ def read(source: Source) -> Launch:
         software=software,
         tally=tally,
     )
+
+
+def _of_script(source: Source) -> Launch:
+    """The launch of a script: the TOML that it names, and what its command line sets."""
+    words = words_of(source, r"torchtitan|run_train|train\.py")
+    named = words.option("job.config-file", "job.config_file") or words.values.get("CONFIG_FILE")
+    if not named or not named.endswith(".toml") or "$" in named:
+        message = f"`{source.file}` names no TOML of torchtitan"
+        raise UsageError([Problem("TW041", "", message, "import the TOML itself")])
+    path = (source.folder or Path()) / named
+    slurm = asked(source.text)
+    per_node = words.option("nproc-per-node") or words.values.get("NGPU") or ""
+    gpus = int(per_node) if per_node.isdecimal() else slurm.gpus_per_node
+    nodes = words.option("nnodes") or ""
+    count = int(nodes) if nodes.isdecimal() else slurm.nodes
+    world = source.gpus or (count * gpus if count and gpus else None)
+    text, more = read_text(path), (" ".join(_with_values(words.texts)), *source.more)
+    launch = read(replace(source, text=text, file=display(path), more=more, gpus=world))
+    return replace(launch, nodes=count, gpus_per_node=gpus)
+
+
+def _sets_a_key(text: str) -> bool:
+    return text.startswith("--") and "." in text and not text.startswith("--job.config")
+
+
+def _with_values(texts: Sequence[str]) -> Iterator[str]:
+    """The words that set keys: options with a point in their names, and their values."""
+    taking = False
+    for text in texts:
+        taking = _sets_a_key(text) if text.startswith("--") else taking
+        if taking:
+            yield shlex.quote(text)
+            taking = text.startswith("--") and "=" not in text
 
 
 def _model(keys: Keys, source: Source) -> ModelSpec | None:

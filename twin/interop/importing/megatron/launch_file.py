@@ -23,13 +23,13 @@ from typing import Any
 
 from twin.errors import Origin, Problem, UsageError
 from twin.interop.importing.known_keys import Tally, known_of
-from twin.interop.importing.megatron.shell import Command, Script, follow
+from twin.interop.importing.scripts import asked
+from twin.interop.importing.shell import Command, Script, follow
 from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Items, Leaf, Node, hint, nearest, plain
 from twin.loading.yaml_text import read_yaml, split_lines
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
-_SBATCH = re.compile(r"^#SBATCH\s+--?([\w-]+)[= ]\s*(\d+)\s*$", re.MULTILINE)
 _LAUNCHER = re.compile(r"(^|/)(torchrun|python[\d.]*|deepspeed)$")
 _SECTIONS = ("MODEL_ARGS", "ARGS")
 """Of Megatron-LM's tests, and of its recipes for mixtures of experts."""
@@ -60,21 +60,13 @@ def read_arguments_text(
     if suffix in _YAML:
         found = _of_yaml(text, name, defined)
     else:
-        found = _of_script(text, name, {**_of_slurm(text), **defined}, plain=suffix in _PLAIN)
+        found = _of_script(text, name, {**asked(text).variables, **defined}, plain=suffix in _PLAIN)
     if not found.arguments:
         message = f"`{name}` holds no arguments of Megatron-LM"
         fix = "give a launch script, a YAML file or a list of `--option value`"
         raise UsageError([Problem("TW041", "", message, fix)])
     added, _ = arguments_of((word, None) for words in more for word in shlex.split(words))
     return Written((*found.arguments, *added), found.remarks)
-
-
-def _of_slurm(text: str) -> dict[str, str]:
-    """The variables that Slurm sets from the `#SBATCH` lines of a script."""
-    asked = dict(_SBATCH.findall(text))
-    nodes, gpus = asked.get("nodes") or asked.get("N"), asked.get("gpus-per-node")
-    known = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_ON_NODE": gpus}
-    return {name: value for name, value in known.items() if value}
 
 
 def _of_script(text: str, name: str, defined: Mapping[str, str], *, plain: bool) -> Written:

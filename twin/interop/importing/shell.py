@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from twin.interop.importing.megatron.shell_words import ARRAY, Operator, Token, Word, scan
+from twin.interop.importing.shell_words import ARRAY, Operator, Token, Word, scan
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _EXPORTS = frozenset({"export", "declare", "local", "readonly", "typeset"})

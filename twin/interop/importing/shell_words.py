@@ -1,5 +1,5 @@
 """Shell text to words and operators, with the line of each: quotes, comments, continued lines,
-arrays, here-documents. What words stand for is `twin.interop.importing.megatron.shell`'s to find
+arrays, here-documents. What words stand for is `twin.interop.importing.shell`'s to find
 out.
 
 The part of bash's grammar (Bash Reference Manual, section 3.1) that launch scripts use. Left out:
