@@ -15,7 +15,7 @@ from twin.cli.catalog import counts
 from twin.cli.output import Output, write_text
 from twin.errors import Problem, UsageError
 from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
-from twin.interop.importing.formats import FORMATS, MODEL, reader, recognised, source_of
+from twin.interop.importing.formats import CARD, FORMATS, MODEL, reader, recognised, source_of
 from twin.interop.importing.hf_config import Imported, read_hf_text
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.named_models import model_of
@@ -61,7 +61,27 @@ def import_(  # noqa: PLR0913  one parameter per option of the command line
         model=model_of(architecture) if architecture else None,
         gpus=where.gpus,
     )
+    if form == CARD:
+        _card(known, where, path, output, force=force)
+        return
     _launch(known, form, where, path, output, force=force)
+
+
+def _card(
+    source: Source, where: _Cluster, path: Path | None, output: Output, *, force: bool
+) -> None:
+    """Predictions beside what a card measured; the scenario of the only entry, if asked for."""
+    from twin.cli.import_card import compare_card, document
+
+    found = compare_card(source, where.node, where.fabric, output)
+    if path is not None:
+        if len(found) > 1:
+            message = "a scenario is of one GPU, and the card has several"
+            raise typer.BadParameter(message, param_hint="--output")
+        write_text(path, found[0].text, force=force)
+        more = "".join(f" --set {one}" for one in found[0].sets)
+        output.message(f"Written to {path}; `twin run {path}{more}` answers it.")
+    output.document(document(found))
 
 
 def _model(source: Source, path: Path | None, output: Output, *, force: bool) -> None:

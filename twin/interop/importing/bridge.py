@@ -8,7 +8,7 @@ is asked for (`--architecture`) where the file has no layers.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,13 @@ from twin.interop.importing.known_keys import Known, known_of
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.megatron.launch_file import Argument, arguments_of
 from twin.interop.importing.named_models import model_called
+from twin.interop.importing.python_recipe import (
+    RECIPE,
+    Call,
+    Made,
+    flat_of,
+    recipe_of,
+)
 from twin.interop.tables import ask, finished, flat, overrides
 from twin.loading.files import read_data
 from twin.loading.tree import Branch, Child, hint, plain
@@ -75,20 +82,53 @@ def dialect() -> Dialect:
 
 
 def read(source: Source) -> Launch:
-    """The launch that a YAML describes. Raises `UsageError` with everything that is wrong."""
-    return launch_of_keys(flat(yaml_tree(source)), source)
+    """The launch that a YAML, or a recipe in Python, describes. Raises `UsageError` with everything
+    that is wrong."""
+    if not source.file.endswith(".py"):
+        return launch_of_keys(flat(yaml_tree(source)), source)
+    made, unknown = recipe_of(source, CALLS, "_config")
+    launch = launch_of_keys(flat_of(made, source.file), source, whole=True)
+    name = source.defined.get(RECIPE, source.name)
+    return replace(launch, name=name, remarks=(*launch.remarks, *unknown))
 
 
-def launch_of_keys(given: Iterable[tuple[str, Child]], source: Source) -> Launch:
+def _on_a_gpu(args: Sequence[Any], _: Mapping[str, Any]) -> None:
+    """What `apply_flex_dispatcher_backend` sets where the GPU has that dispatcher
+    (training/flex_dispatcher_backend.py)."""
+    model, backend = args
+    if isinstance(model, Made) and backend in ("deepep", "hybridep"):
+        model.fields["moe_token_dispatcher_type"] = "flex"
+        model.fields["moe_flex_dispatcher_backend"] = backend
+        model.fields["moe_shared_expert_overlap"] = False
+
+
+CALLS: Final[Mapping[str, Call]] = {
+    "from_hf_pretrained": lambda args, _: Made("model", {"hf_model_id": args[0]}),
+    "apply_flex_dispatcher_backend": _on_a_gpu,
+}
+"""Calls of recipes whose worth is known."""
+_GRAPHED: Final = ("model.cuda_graph_impl", "model.cuda_graph_scope", "model.cuda_graph_modules")
+_GRAPHS: Final = ("local", "transformer_engine", "full_iteration")
+_TUNED: Final = "megatron-core-tuned"
+"""Software of the catalog whose attention and router are replayed from CUDA graphs."""
+_BUCKET: Final = 128 * 1024 * 1024
+"""Parameters of a bucket where a configuration has `comm_overlap` (training/comm_overlap.py,
+`_get_optimizer_overlap_cfgs`)."""
+
+
+def launch_of_keys(
+    given: Iterable[tuple[str, Child]], source: Source, *, whole: bool = False
+) -> Launch:
     """The launch of keys by dotted path, with the further ones of `source`; words of these that
-    begin with hyphens are Megatron-LM's arguments."""
+    begin with hyphens are Megatron-LM's arguments. `whole`: nothing is left to a recipe."""
     found = {key: child for key, child in given if not key.rpartition(".")[2].startswith("_")}
     more = [one for one in source.more if not one.startswith("--")]
     found |= overrides(more)
     keys = Keys(Branch(found, Origin(source.file, 1, 1, "", 1)), dialect().known, strict=False)
     model = source.model or _named(keys)
-    whole = "model.num_layers" in found
-    if model is None and not whole:
+    sized = "model.num_layers" in found
+    whole = whole or sized
+    if model is None and not sized:
         message = "the file does not say the model, which its recipe does"
         ask(keys, "model", message, "--architecture NAME or its config.json")
     said = [*(() if whole else _USUAL), *_arguments(keys)]
@@ -102,7 +142,14 @@ def launch_of_keys(given: Iterable[tuple[str, Child]], source: Source) -> Launch
             "states sharded over data ranks, gradients and weights sent beside passes."
         )
     launch = launch_of(said, source, model, keys.warnings)
-    return replace(launch, tally=launch.tally.besides(tally))
+    graphed = plain_of(keys, "model.cuda_graph_impl") in _GRAPHS
+    told = ("CUDA graphs replay attention, router and what precedes the dispatch here.",)
+    return replace(
+        launch,
+        tally=launch.tally.besides(tally),
+        software=_TUNED if graphed else launch.software,
+        remarks=(*launch.remarks, *(told if graphed else ())),
+    )
 
 
 _USUAL: Final = tuple(
@@ -143,7 +190,7 @@ def _arguments(keys: Keys) -> Iterator[Argument]:
         value = plain(child.node)
         name = dialect().argument_of(key)
         known = key in dialect().listed
-        if key in (*_PRECISIONS, *_MODEL_NAMES):
+        if key in (*_PRECISIONS, *_MODEL_NAMES, *_GRAPHED):
             keys.taken.add(key)
         elif known or (name and not keys.known.is_harmless(key)):
             keys.taken.add(key)
@@ -201,6 +248,10 @@ def _implied(keys: Keys) -> Iterator[Argument]:
         yield Argument("squared-relu")
     if "distributed" in optimizer:
         yield Argument("use-distributed-optimizer")
+    sizes = ("ddp.bucket_size", "comm_overlap.bucket_size")
+    overlaps = any(key.startswith("comm_overlap.") for key in keys.tree.children)
+    if overlaps and not any(plain_of(keys, key) for key in sizes):
+        yield Argument("ddp-bucket-size", (str(_BUCKET),))
 
 
 def _value(name: str, value: Any) -> Any:

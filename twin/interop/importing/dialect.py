@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from twin.interop.export.megatron.arguments import model_arguments
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.megatron import understood
 from twin.interop.importing.megatron.launch_file import Argument, read_arguments_text
 from twin.interop.importing.scripts import asked
+from twin.interop.model_arguments import model_arguments
 from twin.spec.model import ModelSpec
 
 

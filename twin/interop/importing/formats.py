@@ -14,6 +14,8 @@ from twin.loading.files import display, read_data, read_text
 
 MODEL: Final = "hf-config"
 """The format of a model alone; all others are launches."""
+CARD: Final = "card"
+"""The format that has measured rates."""
 MODULES: Final[Mapping[str, str]] = {
     "megatron": "dialect",
     "torchtitan": "torchtitan",

@@ -56,13 +56,14 @@ def parallel_fields(args: Arguments) -> Fields:
 
 def _schedule(args: Arguments, virtual: int) -> Fields:
     """1F1B, interleaved where stages have several chunks. `--overlap-moe-expert-parallel-comm`
-    pairs forwards with backwards, one more forward ahead."""
+    pairs forwards with backwards, one more forward ahead; so it does on a single stage."""
     pairs, late = args.flag("overlap-moe-expert-parallel-comm"), args.flag("delay-wgrad-compute")
-    if virtual == 1:
+    alone = args.count("pipeline-model-parallel-size", 1) == 1
+    if virtual == 1 and not (alone and pairs):
         if pairs or late:
             args.remark(
                 "`--overlap-moe-expert-parallel-comm` and `--delay-wgrad-compute` need two or more "
-                "chunks per stage here: left out."
+                "chunks per stage here, or one stage: left out."
             )
         return {"kind": "1f1b"}
     return {
