@@ -142,3 +142,53 @@ def test_what_a_choice_must_be_told_has_no_default(twin_command: Command) -> Non
     assert (exponent["name"], exponent["required"], exponent["default"]) == ("s", True, None)
     text = twin_command("catalog", "routings", "zipf").out
     assert "  s = ...: exponent: the i-th most popular expert gets 1 / i^s" in text
+
+
+LAUNCHES = Path(__file__).parents[1] / "interop" / "importing" / "launches"
+ON_H100 = ("--node", "h100-8gpu", "--fabric", "rail-fat-tree-400g")
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("llama3-70b.toml", "torchtitan"),
+        ("zero3.slurm", "deepspeed"),
+        ("verl.slurm", "verl"),
+        ("verl-fsdp.yaml", "verl"),
+        ("qwen3-30b-bridge.yaml", "bridge"),
+        ("llama3-8b-fp8.sh", "megatron"),
+    ],
+)
+def test_a_launch_of_a_format_that_is_not_named_is_recognised_and_runs(
+    name: str, form: str, twin_command: Command
+) -> None:
+    words = (*ON_H100, "--nodes", "12") if form == "verl" else (*ON_H100, "--nodes", "8")
+    done = twin_command("import", str(LAUNCHES / name), *words, "-o", "made.yaml", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["format"] == form
+    assert answer["keys"]["read"] > 5
+    assert f"by `twin import {form}`" in Path("made.yaml").read_text()
+    assert twin_command("check", "made.yaml", "-q").code in (0, 4)
+
+
+def test_another_count_of_gpus_than_the_script_has_is_told(twin_command: Command) -> None:
+    words = ("--node", "gb200-nvl72", "--fabric", "rail-fat-tree-nvl72", "--nodes", "1")
+    done = twin_command("import", str(LAUNCHES / "zero3.slurm"), *words)
+    assert "The file has 8 GPUs per node, and gb200-nvl72 has 72." in done.err
+
+
+def test_a_card_is_predicted_and_compared_in_one_command(
+    twin_command: Command,
+) -> None:
+    done = twin_command(
+        "import", str(LAUNCHES / "card.yaml"), "--node", "h100-8gpu", "-o", "card.scenario.yaml"
+    )
+    assert done.code == 0, done.err
+    assert "Predicted / measured" in done.out
+    assert "20.0 s" in done.out
+    answer = json.loads(twin_command("import", str(LAUNCHES / "card.yaml"), "--json").out)
+    assert [one["gpu"] for one in answer["entries"]] == ["H100"]  # products in FP4 are refused
+    again = twin_command("run", "card.scenario.yaml", "--json")
+    assert again.code in (0, 4)
+    assert f"{json.loads(again.out)['kpis']['step_seconds'] / 20.0:.2f}" in done.out

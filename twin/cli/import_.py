@@ -3,7 +3,7 @@ a file with which another program is launched."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,8 +78,9 @@ def _card(
         if len(found) > 1:
             message = "a scenario is of one GPU, and the card has several"
             raise typer.BadParameter(message, param_hint="--output")
-        write_text(path, found[0].text, force=force)
-        more = "".join(f" --set {one}" for one in found[0].sets)
+        only = next(iter(found))
+        write_text(path, only.text, force=force)
+        more = "".join(f" --set {one}" for one in only.sets)
         output.message(f"Written to {path}; `twin run {path}{more}` answers it.")
     output.document(document(found))
 
@@ -157,8 +158,16 @@ def _launch(
     total = parameters(launch.model).total
     place = f", written to {path}" if path else ""
     output.message(f"{launch.name}: {total:,} parameters; {launch.summary}{place}.")
-    for remark in launch.remarks:
+    for remark in (*launch.remarks, *_other_nodes(launch, where)):
         output.message(remark)
+
+
+def _other_nodes(launch: Launch, where: _Cluster) -> Iterator[str]:
+    """Whether the file has other nodes than the cluster."""
+    own = launch.gpus_per_node
+    each = load_part("nodes", where.node).spec.gpus if where.node else own
+    if own is not None and own != each:
+        yield f"The file has {own} GPUs per node, and {where.node} has {each}."
 
 
 def _document(imported: Imported, path: Path | None) -> dict[str, object]:
@@ -209,7 +218,7 @@ def _placed(cluster: _Cluster) -> dict[str, Any]:
         "fabric": hint("", catalog_parts("fabrics"), "--fabric with one of"),
     }
     problems = [
-        Problem("TW011", f"--{key}", f"the arguments do not say the cluster's {key}", fixes[key])
+        Problem("TW011", f"--{key}", f"the file does not say the cluster's {key}", fixes[key])
         for key, value in said.items()
         if value is None
     ]

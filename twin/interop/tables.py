@@ -49,7 +49,11 @@ class Table:
 
     def keys_of(self, tree: Branch, more: Mapping[str, Child] | None = None) -> Keys:
         """The keys of a file by dotted path, those of `more` over them, by their newest names."""
-        found = {self.renamed.get(key, key): child for key, child in flat(tree)}
+        found = {
+            self.renamed.get(key, key): child
+            for key, child in flat(tree)
+            if not key.rpartition(".")[2].startswith("_")  # classes, as Hydra names them
+        }
         found |= {self.renamed.get(key, key): child for key, child in (more or {}).items()}
         return Keys(Branch(found, tree.origin), self.known, strict=False)
 
@@ -167,5 +171,8 @@ def overrides(more: Sequence[str]) -> dict[str, Child]:
 
 
 def _child(value: str, origin: Origin) -> Child:
-    tree, _ = read_yaml(value, lambda *_: origin) if value else (None, [])
+    def here(line: int, column: int, width: int) -> Origin:  # noqa: ARG001
+        return origin
+
+    tree, _ = read_yaml(value, here) if value else (None, [])
     return Child(origin, Leaf(value, origin) if tree is None else tree)

@@ -94,7 +94,8 @@ def format_of(name: str) -> Format:
         return cast(Format, import_module(f"{__package__}.{MODULES.get(name, name)}"))
     except ModuleNotFoundError as error:
         message = f"the format `{name}` needs `{error.name}`, which is not installed"
-        fix = "pip install 'twin[ui]', or `make app` in a checkout"
+        extra = "chakra" if name == "chakra" else "ui"
+        fix = f"pip install 'twin[{extra}]', or `make app` in a checkout"
         raise UsageError([Problem("TW031", "", message, fix)]) from None
 
 

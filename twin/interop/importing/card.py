@@ -27,7 +27,8 @@ from twin.loading import load_part
 from twin.loading.files import display, read_text
 from twin.loading.tree import find, plain
 
-_PREFIX: Final = "pretrain"
+_ITEM: Final = "pretrain_performance"
+_TOLD: Final = ("precision", "command", "expected_result")
 _STEP: Final = "last_10_steps_step_time_ms_avg"
 _RATE: Final = "last_10_steps_model_tflops_per_gpu_avg"
 _RECIPES: Final = "src/megatron/bridge/perf_recipes"
@@ -73,7 +74,6 @@ _USUAL: Final = (
 class Entry:
     """What a card measured on one GPU."""
 
-    item: str
     gpu: str
     precision: str
     command: str
@@ -82,26 +82,26 @@ class Entry:
 
 
 def entries(source: Source) -> tuple[Entry, ...]:
-    """What a card measured: every item of a performance recipe that has a step time."""
+    """What a card measured: every GPU of its performance recipe that has a step time."""
     tree = yaml_tree(source)
     items = find(tree, ("items",))
-    held = cast("dict[str, Any]", plain(items.node)) if items else {}
-    return tuple(_entries(held))
+    return tuple(_entries(_mapping(plain(items.node)))) if items else ()
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A value that should be a mapping; empty where it is none."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _entries(items: dict[str, Any]) -> Iterator[Entry]:
-    for item, by_gpu in items.items():
-        if not item.startswith(_PREFIX) or not isinstance(by_gpu, dict):
-            continue
-        for gpu, one in cast("dict[str, Any]", by_gpu).items():
-            metrics = one.get("metrics") if isinstance(one, dict) else None
-            step = metrics.get(_STEP) if isinstance(metrics, dict) else None
-            if not isinstance(step, int | float) or item != "pretrain_performance":
-                continue
-            rate = cast("dict[str, Any]", metrics).get(_RATE)
+    for gpu, value in _mapping(items.get(_ITEM)).items():
+        one = _mapping(value)
+        metrics = _mapping(one.get("metrics"))
+        step, rate = metrics.get(_STEP), metrics.get(_RATE)
+        if isinstance(step, int | float) and step > 0:
+            precision, command, words = (str(one.get(key) or "") for key in _TOLD)
             found = Measured(gpu, step / 1e3, rate, _NODES.get(gpu))
-            told = (str(one.get(key) or "") for key in ("precision", "command", "expected_result"))
-            yield Entry(item, gpu, *told, found)
+            yield Entry(gpu, precision, command, words, found)
 
 
 def read(source: Source) -> Launch:

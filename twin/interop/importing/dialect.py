@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.megatron import understood
@@ -49,5 +50,5 @@ def argument(name: str, value: object) -> Argument | None:
     if value is None or value is False:
         return None
     if isinstance(value, list | tuple):
-        return Argument(name, tuple(map(str, value)))
+        return Argument(name, tuple(str(one) for one in cast("list[object]", value)))
     return Argument(name, () if value is True else (str(value),))

@@ -113,7 +113,7 @@ class Keys:
         counted = dict.fromkeys(("read", "harmless", "left_out"), 0)
         for key, child in self.tree.children.items():
             value = plain(child.node)
-            off = value is None or (not self.strict and value in (False, "", [], {}))
+            off = value is None or (not self.strict and value in (False, "", -1, [], {}))
             if key in self.taken or off or self.known.is_harmless(key):
                 counted["read" if key in self.taken else "harmless"] += 1
                 continue

@@ -49,12 +49,12 @@ class Made:
 Call: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """What a call is worth, from its arguments."""
 _SUMS: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b if _small(a, b) else UNKNOWN,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b if isinstance(a, int) else UNKNOWN,
 }
 _TESTS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Eq: operator.eq,
@@ -242,10 +242,10 @@ class Reading:
                 return {_key(of(key)): of(value) for key, value in pairs if key is not None}
             case ast.Subscript(value=held, slice=place):
                 where = of(place)
-                return of(held)[tuple(where) if isinstance(where, list) else where]
+                return of(held)[_key(where)]
             case ast.BinOp(left=left, op=op, right=right):
                 a, b = of(left), of(right)
-                return _bounded(UNKNOWN if _open(a, b) else _SUMS[type(op)](a, b))
+                return UNKNOWN if _open(a, b) else _SUMS[type(op)](a, b)
             case ast.UnaryOp(op=ast.USub(), operand=one):
                 return -of(one)
             case ast.UnaryOp(op=ast.Not(), operand=one):
@@ -370,11 +370,16 @@ def _key(value: Any) -> Any:
     return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 
 
-def _bounded(value: Any) -> Any:
-    """A value that is not too large to go on with: `"x" * 10**9` is unknown."""
-    if isinstance(value, str | list) and len(cast("str", value)) > 10_000:
-        return UNKNOWN
-    return UNKNOWN if isinstance(value, int) and abs(value) > 10**30 else value
+_MOST_LETTERS: Final = 10_000
+"""Of a text or a list that is repeated."""
+
+
+def _small(*values: Any) -> bool:
+    """Whether a product of these is not too large to go on with, as `"x" * 10000000000` is."""
+    sizes = [len(cast("str", one)) for one in values if isinstance(one, str | list)]
+    numbers = [abs(one) for one in values if isinstance(one, int)]
+    most = _MOST_LETTERS if sizes else 10**30
+    return all(one <= most for one in (*sizes, *numbers))
 
 
 def _either(any_of: bool, values: Sequence[Any]) -> Any:

@@ -15,14 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from twin.errors import Problem, UsageError
+from twin.errors import Origin, Problem, UsageError
 from twin.interop.importing.keys import Keys
 from twin.interop.importing.launch import Launch, Source, sections_of
 from twin.interop.importing.named_models import model_called
+from twin.interop.importing.python_recipe import RECIPE, Call, Made, flat_of, recipe_of
 from twin.interop.importing.scripts import asked, is_script, words_of
 from twin.interop.importing.toml_text import read_toml
 from twin.interop.tables import Fields, ask, choice, finished, overrides, table_of
 from twin.loading.files import display, read_text
+from twin.loading.tree import Branch, Child, Items, Leaf, plain
 from twin.spec.model import ModelSpec
 
 TABLE: Final = table_of(Path(__file__).with_name("torchtitan.yaml"))
@@ -49,7 +51,13 @@ def read(source: Source) -> Launch:
     with everything that is wrong."""
     if is_script(source):
         return _of_script(source)
-    tree = read_toml(source.text, source.file)
+    if source.file.endswith(".py"):
+        return _of_registry(source)
+    return _of_tree(read_toml(source.text, source.file), source)
+
+
+def _of_tree(tree: Branch, source: Source) -> Launch:
+    """The launch of a tree of keys."""
     keys = TABLE.keys_of(tree, overrides(source.more))
     model = _model(keys, source)
     fields = TABLE.read(keys)
@@ -75,6 +83,52 @@ def read(source: Source) -> Launch:
         software=software,
         tally=tally,
     )
+
+
+_CALLS: Final[Mapping[str, Call]] = {
+    "model_registry": lambda args, named: Made(
+        "", {"flavor": args[0], "converters": named.get("converters", [])}
+    ),
+}
+"""Calls of a registry whose worth is known."""
+_CONVERTERS: Final = {
+    "Float8LinearConverter": "quantize.linear.float8",
+    "MXFP8LinearConverter": "quantize.linear.mx",
+}
+_CHECKPOINTING: Final = {
+    "FullAC": "full",
+    "SelectiveAC": "selective",
+    "MemoryBudgetAC": "memory_budget",
+}
+
+
+def _of_registry(source: Source) -> Launch:
+    """The launch of a function of a `config_registry.py`, which torchtitan has instead of TOML
+    since 2026. Its keys are those of the TOML but for model, converters and checkpointing."""
+    made, unknown = recipe_of(source, _CALLS, "")
+    keys = dict(flat_of(made, source.file))
+    top = Origin(source.file, 1, 1, "", 1)
+
+    def put(key: str, value: Any) -> None:
+        keys[key] = Child(top, Leaf(value, top))
+
+    family = (source.folder or Path()).name
+    put("model.name", family)
+    if flavor := keys.pop("model_spec.flavor", None):
+        keys["model.flavor"] = flavor
+    converters = keys.pop("model_spec.converters", None)
+    named = [str(one) for one in plain(converters.node)] if converters else list[str]()
+    known = [_CONVERTERS.get(one.partition(".")[0], one) for one in named]
+    keys["model.converters"] = Child(top, Items(tuple(Leaf(one, top) for one in known), top))
+    kind = keys.pop("activation_checkpoint._class", None)
+    mode = str(plain(kind.node)).partition(".")[0] if kind else ""
+    put("activation_checkpoint.mode", _CHECKPOINTING.get(mode, "none"))
+    put("activation_checkpoint.selective_ac_option", "op")
+    if beside := keys.pop("compile.enable_async_tensor_parallel", None):
+        keys["parallelism.enable_async_tensor_parallel"] = beside
+    launch = _of_tree(Branch(keys, top), source)
+    name = source.defined.get(RECIPE, launch.name)
+    return replace(launch, name=name, remarks=(*launch.remarks, *unknown))
 
 
 def _of_script(source: Source) -> Launch:
@@ -153,16 +207,23 @@ def _batch(keys: Keys, fields: Fields, data: int) -> None:
     parallel, train = fields["parallel"], fields["train"]
     sequence = int(train["sequence"].removesuffix("tok"))
     tokens = keys.get("training.num_tokens_per_microbatch_per_dp_rank")
-    local = tokens // sequence if tokens else keys.count("training.local_batch_size", 8)
+    parts = keys.count("parallelism.num_pp_microbatches", 1)
+    local = keys.count("training.local_batch_size", 8)
+    if isinstance(tokens, int):
+        local = max(1, tokens // sequence) * parts
     whole = keys.get("training.global_batch_size", -1)
-    batch = local * data if whole == -1 else keys.count("training.global_batch_size")
+    told = keys.get("training.num_tokens_per_train_step", -1)
+    if isinstance(told, int) and told > 0:
+        whole = told // sequence
+    batch = local * data if whole in (-1, None) else int(whole)
     if batch % (local * data):
         message = f"{batch} sequences do not fall to {data} data ranks of {local} evenly"
         keys.refuse("training.global_batch_size", message)
     parallel["micro_batch"] = local
     if parallel["pipeline"] > 1:
-        parts = keys.get("parallelism.pipeline_parallel_microbatches")
+        older = keys.get("parallelism.pipeline_parallel_microbatches")
         own = keys.count("parallelism.pipeline_parallel_microbatch_size", 1)
+        parts = older or (parts if isinstance(tokens, int) else None)
         parallel["micro_batch"] = max(1, local // parts) if parts else own
         if batch > local * data:
             keys.warnings.append(
@@ -263,7 +324,8 @@ def _numbers(keys: Keys, fields: Fields) -> None:
         fields["memory"] |= {"offload": ("optimizer",), "optimizer_update": "host"}
         keys.warnings.append("`training.enable_cpu_offload`: parameters stay on the device here.")
     parallel["sequence_copies"] = True
-    parallel["sequence_parallel"] = parallel["tensor"] > 1
+    splits = keys.flag("parallelism.enable_sequence_parallel", default=True)
+    parallel["sequence_parallel"] = parallel["tensor"] > 1 and splits
     if keys.flag("parallelism.enable_async_tensor_parallel") and parallel["tensor"] > 1:
         parallel["overlap_tensor"] = "pieces"
 

@@ -203,7 +203,8 @@ def _vocab(args: Arguments, tensor: int) -> int:
 
 
 def _dropout(args: Arguments) -> bool:
-    return args.number("hidden-dropout", 0.1) > 0 or args.number("attention-dropout", 0.1) > 0
+    both = (args.number("hidden-dropout", 0.1), args.number("attention-dropout", 0.1))
+    return max(both) > 0
 
 
 def _positions(args: Arguments) -> Fields:
