@@ -202,7 +202,7 @@ def _defined(words: Sequence[str]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not (name.isidentifier() or name.isdecimal()):
             raise typer.BadParameter(f"write NAME=VALUE, not `{word}`", param_hint="--define")
         found[name] = value
     return found

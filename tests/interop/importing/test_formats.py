@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from twin.errors import UsageError
+from twin.evidence.validate.steps import play, settled
+from twin.evidence.validate.suite import read_suite
+from twin.evidence.validate.training import express
 from twin.interop.importing import deepspeed, torchtitan
 from twin.interop.importing.formats import FORMATS, MODEL, reader, recognised, source_of
 from twin.interop.importing.known_keys import known_of
@@ -245,6 +248,61 @@ def test_every_key_is_counted_once() -> None:
     tally = launch.tally
     assert tally.read > 30
     assert tally.left_out == len([one for one in launch.remarks if "`" in one])
+
+
+TITAN_2024 = """
+[model]
+name = "llama3"
+flavor = "8B"
+
+[training]
+batch_size = 1
+seq_len = 8192
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 1
+compile = false
+
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+"""
+"""In the form of torchtitan's TOML when its benchmarks of December 2024 ran."""
+COMPILED = "--training.compile --compile.components [model]"
+FLOAT8 = "--float8.enable_float8_linear"
+
+
+@pytest.mark.parametrize(
+    ("row", "flavor", "command"),
+    [
+        ("torchtitan-8b-fsdp8-bf16-eager", "8B", "--training.batch_size 2"),
+        ("torchtitan-8b-fsdp8-bf16-compile", "8B", f"--training.batch_size 2 {COMPILED}"),
+        (
+            "torchtitan-8b-fsdp8-bf16-compile-fp8-linear",
+            "8B",
+            f"--training.batch_size 2 {COMPILED} {FLOAT8}",
+        ),
+        (
+            "torchtitan-70b-256-fsdp32-asynctp8",
+            "70B",
+            "--training.batch_size 16 --training.tensor_parallel_degree 8 "
+            "--activation_checkpoint.mode full --experimental.enable_async_tensor_parallel "
+            f"{COMPILED} {FLOAT8}",
+        ),
+    ],
+)
+def test_a_published_row_is_the_launch_that_made_it(row: str, flavor: str, command: str) -> None:
+    """benchmarks/llama3_h100_202412_torchtitan.md of torchtitan has these rates and commands."""
+    published = next(one for one in read_suite() if one.id == row)
+    _, scenario = settled(express(published))
+    more = [f"--model.flavor {flavor} {command}"]
+    source = Source(TITAN_2024, "row.toml", more=more, gpus=scenario.cluster.gpus)
+    launch = torchtitan.read(source)
+    changes = {name: getattr(launch, name) for name in ("parallel", "memory", "train")}
+    rebuilt = scenario.model_copy(update=changes)
+    assert launch.model == scenario.model
+    assert scenario.software is not None
+    assert launch.software == scenario.software.name
+    assert play(rebuilt).step_seconds == play(scenario).step_seconds
 
 
 DEEP = "[" * 5000

@@ -196,7 +196,9 @@ class Waits:
         """Those of a graph."""
         begins = [graph.of_role(role).start for role in range(roles)]
         ends = [graph.of_role(role).stop for role in range(roles)]
-        own = [[list[int]() for _ in range(a, b)] for a, b in zip(begins, ends, strict=True)]
+        own: list[list[list[int]]] = [
+            [[] for _ in range(a, b)] for a, b in zip(begins, ends, strict=True)
+        ]
         arrivals: list[list[tuple[int, int, int]]] = [[] for _ in range(roles)]
         of: list[int] = graph.role.tolist()
         for op, waiting in enumerate(graph.after.lists()):

@@ -19,6 +19,8 @@ from twin.interop.importing.shell_words import ARRAY, Operator, Token, Word, sca
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _EXPORTS = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_FLAGS = re.compile(r"-[A-Za-z]+")
+"""Of `declare -a` and its like."""
 _SUBSTITUTION = re.compile(
     r"\$\(\((?P<sum>(?:[^()]|\([^()]*\))*)\)\)|\$\{(?P<name>\w+)(?P<rest>[^}]*(?:\{[^}]*\}[^}]*)*)\}"
     r"|\$(?P<bare>[A-Za-z_]\w*|[0-9@*])|(?P<command>\$\(.*\)|`[^`]*`)",
@@ -166,7 +168,12 @@ class Script:
     def _perform(self, tokens: list[Token]) -> None:
         """An assignment, or a command with its words as they would be."""
         words = [token for token in tokens if isinstance(token, Word)]
-        while words and words[0].text in (*_EXPORTS, "{", "}", "do"):
+        exported = False
+        while words and (
+            words[0].text in (*_EXPORTS, "{", "}", "do")
+            or (exported and _FLAGS.fullmatch(words[0].text))
+        ):
+            exported = exported or words[0].text in _EXPORTS
             tokens = tokens[tokens.index(words[0]) + 1 :]
             words = words[1:]
         first = _ASSIGNMENT.fullmatch(words[0].text) if words else None
@@ -250,7 +257,11 @@ class Script:
         other = _Whole(other) if quoted else other
         if default[1].endswith("+"):
             return other if known else ""
-        return known if isinstance(known, str) and known else other
+        if isinstance(known, str) and known:
+            return known
+        if default[1].endswith("="):
+            self.values[name] = other
+        return other
 
     def _sum(self, text: str) -> str | None:
         """The value of an arithmetic expression over whole numbers."""

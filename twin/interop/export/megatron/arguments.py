@@ -207,6 +207,7 @@ def _training(scenario: Scenario) -> Options:
         "seq-length": train.sequence,
         "micro-batch-size": scenario.parallel.micro_batch,
         "global-batch-size": train.global_batch_sequences,
+        "moe-router-force-load-balancing": train.routing.kind == "random",
         "moe-expert-capacity-factor": train.expert_capacity,
         "moe-pad-expert-input-to-capacity": train.expert_capacity is not None,
         "train-samples": max(1, round(train.tokens / train.sequence)),

@@ -224,13 +224,14 @@ class Arguments:
         return cls({one.name.replace("_", "-"): one for one in written})
 
     def __contains__(self, name: str) -> bool:
-        return name in self.given
+        found = self.given.get(name)
+        return found is not None and found.values != ("false",)  # off, in YAML
 
     def values(self, name: str) -> tuple[str, ...]:
         """All values of an option, each of which is known; none where it is absent."""
         self.taken.add(name)
         found = self.given.get(name)
-        if found is None:
+        if found is None or found.values == ("false",):  # off, in YAML
             return ()
         open_ = next((value for value in found.values if _OPEN.search(value)), None)
         if open_ is None:

@@ -154,6 +154,11 @@ def _activations(args: Arguments) -> tuple[str, ...]:
     return tuple(OFFLOADED[module] for module in modules if fine and module in OFFLOADED)
 
 
+_FORCED = "moe-router-force-load-balancing"
+"""Random scores (`apply_random_logits`, megatron/core/transformer/moe/moe_utils.py): loads are those
+of chance."""
+
+
 def train_fields(args: Arguments) -> Fields:
     """The fields of the section `train`."""
     sequence, batch = args.count("seq-length"), args.count("global-batch-size")
@@ -165,6 +170,7 @@ def train_fields(args: Arguments) -> Fields:
         "sequence": f"{sequence}tok",
         "global_batch": f"{batch}seq",
         "optimizer": _optimizer(args),
+        **({"routing": {"kind": "random"}} if args.flag(_FORCED) else {}),
         **_numbers(args),
         **_places(args),
         "attention_kernel": _attention(args),
