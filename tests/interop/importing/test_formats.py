@@ -269,6 +269,10 @@ selective_ac_option = "op"
 """In the form of torchtitan's TOML when its benchmarks of December 2024 ran."""
 COMPILED = "--training.compile --compile.components [model]"
 FLOAT8 = "--float8.enable_float8_linear"
+ASYNC = (
+    "--activation_checkpoint.mode full --experimental.enable_async_tensor_parallel "
+    "--training.compile --compile.components [model]"
+)
 
 
 @pytest.mark.parametrize(
@@ -284,12 +288,11 @@ FLOAT8 = "--float8.enable_float8_linear"
         (
             "torchtitan-70b-256-fsdp32-asynctp8",
             "70B",
-            "--training.batch_size 16 --training.tensor_parallel_degree 8 "
-            "--activation_checkpoint.mode full --experimental.enable_async_tensor_parallel "
-            f"{COMPILED} {FLOAT8}",
+            f"--training.batch_size 16 --training.tensor_parallel_degree 8 {ASYNC} {FLOAT8}",
         ),
     ],
 )
+@pytest.mark.slow  # reads all published rows
 def test_a_published_row_is_the_launch_that_made_it(row: str, flavor: str, command: str) -> None:
     """benchmarks/llama3_h100_202412_torchtitan.md of torchtitan has these rates and commands."""
     published = next(one for one in read_suite() if one.id == row)

@@ -298,8 +298,8 @@ def _recomputed(keys: Keys, model: ModelSpec | None) -> tuple[str, ...]:
         )
     if model is not None and (model.moe is not None or model.attention.kind == "mla"):
         keys.warnings.append(
-            "Checkpointing by op is not here for experts and latent attention: norms and SwiGLU are "
-            "computed again."
+            "Checkpointing by op is not here for experts and latent attention: norms and SwiGLU "
+            "are computed again."
         )
         return ("norms", "swiglu")
     return ("alternate_products",)

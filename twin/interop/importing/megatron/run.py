@@ -155,8 +155,8 @@ def _activations(args: Arguments) -> tuple[str, ...]:
 
 
 _FORCED = "moe-router-force-load-balancing"
-"""Random scores (`apply_random_logits`, megatron/core/transformer/moe/moe_utils.py): loads are those
-of chance."""
+"""Random scores (`apply_random_logits`, megatron/core/transformer/moe/moe_utils.py): loads are
+those of chance."""
 
 
 def train_fields(args: Arguments) -> Fields:
