@@ -66,8 +66,9 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 def attribute(data: bytes) -> tuple[str, Any]:
     found = dict(fields(data))
-    name = found.pop(1).decode()
-    ((number, value),) = found.items() or ((9, 0),)
+    name: str = found.pop(1).decode()
+    found = found or {9: 0}
+    ((number, value),) = found.items()
     return name, value.decode() if ATTRIBUTES[number] == "string" else value
 
 
@@ -140,7 +141,7 @@ def test_all_ranks_together_have_no_circle() -> None:
                 place = 0 if one["type"] == SEND else 1
                 ends.setdefault(key, []).insert(place, (rank, one["id"]))
     assert all(len(both) == 2 for both in ends.values())
-    graph.add_edges_from(tuple(both) for both in ends.values())
+    graph.add_edges_from((both[0], both[1]) for both in ends.values())
     assert nx.is_directed_acyclic_graph(graph)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_a_table_names_fields_that_exist_and_no_key_twice(form: str) -> None:
     table = table_of(IMPORTING / f"{form}.yaml")
     for row in table.rows:
         section, _, name = row.field.partition(".")
-        own = Scenario.model_fields[section].annotation
+        own: Any = Scenario.model_fields[section].annotation
         assert name in own.model_fields, row.field
     read_keys = {row.key for row in table.rows}
     for names in (table.known.harmless, table.known.uncounted, table.known.refused):

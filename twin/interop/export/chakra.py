@@ -194,8 +194,8 @@ class Waits:
     @staticmethod
     def of(graph: Graph, roles: int) -> Waits:
         """Those of a graph."""
-        begins = [graph.of_role(role).start for role in range(roles)]
-        ends = [graph.of_role(role).stop for role in range(roles)]
+        begins: list[int] = [graph.of_role(role).start for role in range(roles)]
+        ends: list[int] = [graph.of_role(role).stop for role in range(roles)]
         own: list[list[list[int]]] = [
             [[] for _ in range(a, b)] for a, b in zip(begins, ends, strict=True)
         ]
