@@ -50,6 +50,18 @@ def test_the_table_ends_at_the_utilisation_that_is_achieved():
     assert all(row["Why"] for row in table[:-1])
 
 
+def test_a_loss_of_nearly_nothing_has_no_digits():
+    fall = Waterfall(8 * S, (Loss("bubble", *LOSSES["bubble"], 2 * S - 90),
+                             Loss("efficiency", *LOSSES["efficiency"], 90)), 10 * S)  # fmt: skip
+    texts = [
+        text
+        for trace in traces(step_losses(fall, "plan", "light").figure)
+        if trace.type == "bar"
+        for text in trace.text
+    ]
+    assert "90 ns (under 0.01 %)" in texts
+
+
 def test_a_gain_is_drawn_backwards():
     look = swatch("other", "light")
     rungs = [Rung("a", 0, 5, look, "", ""), Rung("b", 5, -2, look, "", "")]

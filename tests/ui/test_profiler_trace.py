@@ -93,3 +93,11 @@ def test_the_share_that_is_read_is_the_place_in_the_open_file(tmp_path) -> None:
     with file.open("rb", buffering=0) as raw:
         raw.read(500)
         assert dict(trace_reading._places())[file.resolve()] == 500
+
+
+def test_more_files_than_are_read_are_told(opened, trace, monkeypatch) -> None:
+    monkeypatch.setattr("twin.ui.profiler_trace._FILES", 1)
+    app = opened(FULL, page="evidence", section="profiler-trace")
+    two = [(f"{at}.json", trace, "application/json") for at in (0, 1)]
+    app = checked(app.file_uploader[0].set_value(two).run())
+    assert "The first 1 files are read; 1 more are left out." in words(app)

@@ -236,8 +236,13 @@ def _after(waterfall: Waterfall, spent: int) -> dict[str, str]:
     return {"Up to here": _seconds(spent), "MFU": show(waterfall.mfu(spent), "%")}
 
 
+_LEAST: Final = 1e-4
+"""Share of the step below which no digit is told."""
+
+
 def _share(ns: int, waterfall: Waterfall) -> str:
-    return f"{digits(100 * ns / waterfall.step_ns)} %"
+    share = ns / waterfall.step_ns
+    return f"{digits(100 * share)} %" if not 0 < share < _LEAST else f"under {100 * _LEAST:g} %"
 
 
 def signed(ns: int) -> str:

@@ -55,9 +55,13 @@ def trace_section() -> None:
         with st.expander("Write a trace", icon=":material/code:", expanded=True):
             st.code(_HOW, language=None, wrap_lines=True)
         return
-    folder, names = brought
-    shown = step_view(open_plan())
-    asked = (folder, names, shown.asked)
+    names, shown = brought.names, step_view(open_plan())
+    if brought.left_out:
+        st.warning(
+            f"The first {len(names)} files are read; {brought.left_out} more are left out.",
+            icon=":material/warning:",
+        )
+    asked = (brought.folder, names, shown.asked)
     words = f"Reading {_listed(names)}."
     wrong = "This cannot be read as a profiler's trace."
     found = ready(explored(traces, asked, asked), shown.plan, words, wrong=wrong)
@@ -66,8 +70,8 @@ def trace_section() -> None:
 
 
 def _bring() -> None:
-    turn = session.trace_turn()
-    key = f"traces {turn}"
+    before = session.traces()
+    key = f"traces {0 if before is None else before.turn}"
     st.file_uploader(
         "Upload profiler traces (PyTorch, `.json` or `.json.gz`), one file per rank",
         ["json", "gz"],
@@ -85,7 +89,7 @@ def _take(key: str) -> None:
     """Keep what was sent, in the place of what was there."""
     files: list[Any] = st.session_state[key] or []
     if files:
-        session.bring_traces((one.name, one.getbuffer()) for one in files[:_FILES])
+        session.bring_traces([(one.name, one.getbuffer()) for one in files], _FILES)
 
 
 def _listed(names: Sequence[str]) -> str:

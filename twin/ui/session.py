@@ -6,7 +6,7 @@ the session begins, and again when the visitor goes back or forward in the brows
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -214,38 +214,36 @@ def show_measured(name: str) -> None:
     st.session_state[_MEASURED] = name
 
 
-def traces() -> tuple[str, tuple[str, ...]] | None:
-    """The folder of the profiler traces that the visitor brought, and their names in it."""
-    kept: _Traces | None = st.session_state.get(_TRACES)
-    return None if kept is None else (kept.folder, kept.names)
+def traces() -> Traces | None:
+    """The profiler traces that the visitor brought."""
+    return st.session_state.get(_TRACES)
 
 
-def trace_turn() -> int:
-    """How often traces were brought."""
-    kept: _Traces | None = st.session_state.get(_TRACES)
-    return 0 if kept is None else kept.turn
-
-
-def bring_traces(files: Iterable[tuple[str, memoryview]]) -> None:
-    """Keep these traces, and forget those before; on disk, where they go with the session."""
-    folder, names = mkdtemp(prefix="twin-traces-"), list[str]()
-    for name, data in files:
+def bring_traces(files: Sequence[tuple[str, memoryview]], most: int) -> None:
+    """Keep these traces, at most so many, and forget those before; on disk, where they go with the
+    session."""
+    folder, names, before = mkdtemp(prefix="twin-traces-"), list[str](), traces()
+    for name, data in files[:most]:
         own = Path(name).name
         own = own if own not in names else f"{len(names)}-{own}"
         (Path(folder) / own).write_bytes(data)
         names.append(own)
-    kept = _Traces(folder, tuple(names), trace_turn() + 1)
+    turn = 1 if before is None else before.turn + 1
+    kept = Traces(folder, tuple(names), len(files) - len(names), turn)
     finalize(kept, rmtree, folder, ignore_errors=True)
     st.session_state[_TRACES] = kept
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Traces:
-    """Traces on disk, deleted when no session has them any more."""
+class Traces:
+    """Traces in a folder on disk, deleted when no session has them any more."""
 
     folder: str
     names: tuple[str, ...]
+    left_out: int
+    """Files that were too many."""
     turn: int
+    """How often traces were brought."""
 
 
 def followed(folder: str, against: str | None) -> Follower:
