@@ -32,6 +32,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from reference import streams
 from reference.parallel.mesh import Kind
 from reference.parallel.timeline import Stream, Tape, Transfer
 
@@ -135,7 +136,8 @@ class Group:
     def posts(self, x: Tensor) -> bool:
         """Whether a tensor travels as messages whose receives are posted first: over gloo, whose
         own collectives take up to twice as long (`reference.parallel.groups`)."""
-        return not x.is_cuda and "gloo" in dist.get_backend(self.handle)
+        asked = streams.of(x.device).backend == "gloo"
+        return asked and "gloo" in dist.get_backend(self.handle)
 
     def all_reduce(self, x: Tensor, name: str, reduction: Reduction = "sum") -> Tensor:
         """The sum or the maximum over all ranks, in place."""
@@ -251,7 +253,7 @@ class Sums:
         kind = "all_reduce" if whole else "reduce_scatter"
         self._transfer = _written(group, tensors, name, kind)
         self._transfer.chunk = chunk
-        if tensors[0].device.type == "cpu":
+        if group.posts(tensors[0]):
             self.thread = Thread(target=self._in_turn, args=(self.thread,), daemon=True)
             self.thread.start()
             return

@@ -33,7 +33,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 from threading import RLock, Thread, local
-from typing import Any
+from typing import Any, Literal
 from weakref import finalize
 
 import pytest
@@ -49,6 +49,8 @@ Clock = dict[int, int]
 _ROOT = str(Path(__file__).parents[2])
 _WAITS = {"aten::_local_scalar_dense", "aten::equal", "aten::nonzero", "aten::is_nonzero"}
 """Operators whose answer the host needs."""
+_FILLED = {"tensors", "output", "output_tensor", "output_tensors"}
+"""What transfers call the tensors that they write; torch's schemas do not say it."""
 
 
 def _join(into: Clock, other: Clock) -> None:
@@ -138,7 +140,9 @@ class _Here(local):
 class Paper(HostStreams):
     """The device, and what was found: `found` says for each pair of uses what is missing."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: Literal["gloo", "nccl"] = "nccl") -> None:
+        """`backend`: how the product has transfers made; gloo makes them all."""
+        self.backend = backend
         self.found: list[str] = []
         self.uses = 0
         self._here = _Here()
@@ -213,12 +217,18 @@ class Paper(HostStreams):
         """Run an operator, and note what it uses."""
         if self._here.inside:
             return func(*args, **kwargs)
-        self._here.inside = True
-        try:
+        with self.inside():
             out = func(*args, **kwargs)
             with self._lock:
                 self._note(func, args, kwargs, out)
             return out
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Within, operators are parts of one that is seen, or of a transfer."""
+        self._here.inside = True
+        try:
+            yield
         finally:
             self._here.inside = False
 
@@ -349,16 +359,17 @@ _Watch.__torch_dispatch__ = _seen  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @contextmanager
-def on_paper() -> Iterator[Paper]:
+def on_paper(backend: Literal["gloo", "nccl"] = "nccl") -> Iterator[Paper]:
     """Within, the CPU is a device on paper, for this thread and for those that start."""
     with pytest.MonkeyPatch.context() as patch:
-        paper = Paper()
+        paper = Paper(backend)
         patch.setitem(KINDS, "cpu", paper)
         _threads(patch, paper)
         wait = dist.Work.wait
 
         def waited(work: Any, *args: Any) -> Any:
-            out = wait(work, *args)
+            with paper.inside():  # gloo copies there what it has summed
+                out = wait(work, *args)
             paper.waited(work)
             return out
 
@@ -427,8 +438,9 @@ def _schema(func: Any) -> tuple[frozenset[int], frozenset[str], bool]:
         for place, one in enumerate(schema.arguments)
         if one.alias_info is not None and one.alias_info.is_write
     ]
-    if schema.name == "c10d::recv_":
-        written = [(0, "tensors")]
+    if schema.name.startswith("c10d::") and schema.name != "c10d::send":
+        places = enumerate(schema.arguments)
+        written = [(n, one.name) for n, one in places if one.name in _FILLED]
     views = not written and any(one.alias_info is not None for one in schema.returns)
     views = views or schema.name in {"aten::set_", "aten::detach", "aten::_unsafe_view"}
     return frozenset(one for one, _ in written), frozenset(one for _, one in written), views

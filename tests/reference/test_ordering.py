@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from reference.memory import host, optimizer_states
 from reference.memory.host import Parcel
 from reference.memory.optimizer_states import OptimizerStates
 from reference.optim.blocks import MASTER, ParameterBlock, States
-from reference.parallel.groups import PostedMessages
+from reference.parallel.groups import Moving, Sums, all_gather_parts
 from reference.parallel.messages import Handover, Messages
 from reference.weight_sync import sources
 from reference.weight_sync.layout import Buffers, Unit, WeightBucket
@@ -29,7 +30,7 @@ from reference.weight_sync.sources import HostCopies
 from tests.reference.memory.small import KIMI_K2, PICO, model, step, tokens
 from tests.reference.memory.test_optimizer_states import POLICIES, trained
 from tests.reference.ordering import Paper, on_paper
-from tests.reference.parallel.ranks import run_ranks
+from tests.reference.parallel.ranks import groups_of, run_ranks
 from tests.reference.parallel.test_runtime import one_rank
 from twin.spec.memory import MemorySpec
 
@@ -204,15 +205,26 @@ def weights() -> None:
         colocated.update(Target(served))
 
 
-def on_rank(rank: int, plants: dict[str, Plant]) -> dict[str, list[str]]:
-    """What is found on one of two ranks, by plant."""
-    spec, found = PICO.model_copy(update={"vocab": 64}), {}
-    for name, planted in plants.items():
-        with pytest.MonkeyPatch.context() as patch, on_paper() as paper:
-            planted(patch, paper)
-            one_rank(rank, 2, spec, LAYOUTS.get(name, {"pipeline": 2}), MemorySpec())
-        found[name] = paper.found
-    return found
+def stages(rank: int) -> None:
+    """A step of two stages."""
+    one_rank(rank, 2, PICO.model_copy(update={"vocab": 64}), {"pipeline": 2}, MemorySpec())
+
+
+def experts(rank: int) -> None:
+    """A step of two ranks that share experts."""
+    one_rank(rank, 2, PICO.model_copy(update={"vocab": 64}), {"expert": 2}, MemorySpec())
+
+
+def gradients(rank: int) -> None:
+    """Sums under which something else is computed; and parts that are put together in place."""
+    group = groups_of("data", [[0, 1]])
+    for whole in (True, False):
+        sums = Sums(group, [torch.ones(8) + rank], "gradients", 0, whole=whole)
+        torch.ones(8).add_(1)
+        sums.wait()[0].mul_(2)
+    x = torch.ones(8)
+    all_gather_parts(group, [x], "weights")
+    assert x.sum() == 8
 
 
 Plant = Callable[[pytest.MonkeyPatch, Paper], None]
@@ -249,47 +261,68 @@ def not_kept(patch: pytest.MonkeyPatch, paper: Paper) -> None:
     patch.setattr(paper, "keep", lambda *_: None)
 
 
-def rows_taken_early(patch: pytest.MonkeyPatch, paper: Paper) -> None:
-    waited, wait = paper.waited, PostedMessages.wait
+def without_waiting(waits: type[Moving | Sums]) -> Plant:
+    plain: Any = waits.wait
 
-    def early(self: PostedMessages) -> None:
-        paper.waited = lambda work: None  # noqa: ARG005
-        wait(self)
-        paper.waited = waited
+    def plant(patch: pytest.MonkeyPatch, paper: Paper) -> None:
+        waited = paper.waited
 
-    patch.setattr(PostedMessages, "wait", early)
+        def early(self: Any) -> Any:
+            paper.waited = lambda work: None  # noqa: ARG005
+            try:
+                return plain(self)
+            finally:
+                paper.waited = waited
+
+        patch.setattr(waits, "wait", early)
+
+    return plant
 
 
 def recorded_on_the_main_stream(patch: pytest.MonkeyPatch, paper: Paper) -> None:
     patch.setattr(Handover, "of", lambda tensor: Handover(tensor, paper._main.record_event()))
 
 
-MESSAGES: dict[str, tuple[Plant, str]] = {
-    "what comes is taken before its event": (taken_early, "c10d::recv_ writes"),
-    "the event stands before what it is for": (recorded_elsewhere, "c10d::recv_ writes"),
-    "the event is of the wrong stream": (recorded_on_the_main_stream, "c10d::recv_ writes"),
-    "a message leaves before it is made": (sent_early, "c10d::send reads"),
-    "memory of a message is freed while it is read": (not_kept, "used again too early"),
-    "rows of experts are read before they are there": (rows_taken_early, "c10d::recv_ writes"),
+RANKS: dict[str, tuple[Callable[[int], None], Plant, str]] = {
+    "what comes is taken before its event": (stages, taken_early, "c10d::recv_ writes"),
+    "the event stands before what it is for": (stages, recorded_elsewhere, "c10d::recv_ writes"),
+    "the event is of another stream": (stages, recorded_on_the_main_stream, "c10d::recv_ writes"),
+    "a message leaves before it is made": (stages, sent_early, "c10d::send reads"),
+    "memory of a message is freed while it is read": (stages, not_kept, "used again too early"),
+    "rows are read before they are there": (experts, without_waiting(Moving), "alltoall_base_ wr"),
+    "gradients are used before they are summed": (gradients, without_waiting(Sums), "allreduce_"),
 }
-LAYOUTS = {"rows of experts are read before they are there": {"expert": 2}}
 
 
 @pytest.fixture(scope="module")
 def of_ranks() -> dict[str, list[str]]:
-    plants = {name: plant for name, (plant, _) in MESSAGES.items()}
-    plants["nothing"] = lambda *_: None
-    first, second = run_ranks(2, lambda rank, *_: on_rank(rank, plants))
-    return {name: [*first[name], *second[name]] for name in plants}
+    """What is found on two ranks, by plant and, without any, by what runs."""
+    first, second = run_ranks(2, on_rank)
+    return {name: [*one, *second[name]] for name, one in first.items()}
 
 
-@pytest.mark.parametrize("name", MESSAGES)
-def test_a_race_between_stages_is_found(name: str, of_ranks: dict[str, list[str]]) -> None:
-    assert any(MESSAGES[name][1] in one for one in of_ranks[name]), of_ranks[name]
+def on_rank(rank: int, ranks: int) -> dict[str, list[str]]:
+    del ranks
+    found: dict[str, list[str]] = {}
+    for name, (run, plant, _) in RANKS.items():
+        with pytest.MonkeyPatch.context() as patch, on_paper() as paper:
+            plant(patch, paper)
+            run(rank)
+        found[name] = paper.found
+    for run, backend in product((stages, experts, gradients), ("nccl", "gloo")):
+        with on_paper(backend) as paper:
+            run(rank)
+        found[f"{run.__name__} over {backend}"] = paper.found
+    return found
 
 
-def test_stages_use_nothing_before_its_time(of_ranks: dict[str, list[str]]) -> None:
-    assert of_ranks["nothing"] == []
+@pytest.mark.parametrize("name", RANKS)
+def test_a_race_between_ranks_is_found(name: str, of_ranks: dict[str, list[str]]) -> None:
+    assert any(RANKS[name][2] in one for one in of_ranks[name]), of_ranks[name]
+
+
+def test_ranks_use_nothing_before_its_time(of_ranks: dict[str, list[str]]) -> None:
+    assert {name: found for name, found in of_ranks.items() if name not in RANKS and found} == {}
 
 
 def beside_without_waiting(patch: pytest.MonkeyPatch, paper: Paper) -> None:
