@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock, call
 
@@ -46,3 +48,21 @@ def test_where_the_host_waits_anyhow_a_stream_is_always_done(device: str) -> Non
     assert kind.from_device(x) is x
     assert kind.for_device(x) is x
     assert not kind.host(x.shape, x.dtype, device).is_pinned()
+
+
+_CUDA = r"torch\.cuda\.(\w*[Ss]tream|Event|synchronize|\w*[Gg]raph)\b"
+_OWN = _CUDA + "|record_stream|pin_memory|non_blocking"
+_MAY = {"streams.py", "parallel/timeline.py"}
+"""The layer; and the clock, whose events order nothing."""
+
+
+def test_nobody_else_speaks_to_streams() -> None:
+    """What measures kernels does, since it is about them."""
+    root = Path(streams.__file__).parent
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    found = {
+        name
+        for name, path in files.items()
+        if not name.startswith("measure/") and re.search(_OWN, path.read_text(encoding="utf-8"))
+    }
+    assert found == _MAY
