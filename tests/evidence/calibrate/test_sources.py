@@ -8,6 +8,7 @@ import json
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.evidence.calibrate.synthetic import (
@@ -158,6 +159,38 @@ def test_a_line_without_end_and_binary_noise_are_no_measurement(tmp_path: Path) 
 def read_files_of(path: Path, content: bytes) -> tuple[ReadFile, ...]:
     path.write_bytes(content)
     return read_files(path)
+
+
+def damaged(text: bytes, random: np.random.Generator) -> bytes:
+    """A file with some bytes changed, lost, or put in."""
+    found = bytearray(text)
+    for _ in range(random.choice([1, 3, 30])):
+        at = int(random.integers(len(found) + 1))
+        what = random.choice([b"9" * 400, b"-1", b"nan", b"[", b"\n", b"\xff", b"1e400", b'"'])
+        found[at : at + int(random.choice([0, 1, 40]))] = what
+    return bytes(found)
+
+
+def test_damaged_files_of_every_format_are_told_and_stop_nothing(tmp_path: Path) -> None:
+    own = SecretCluster(0)
+    nsight(tmp_path / "profile.sqlite", own)
+    point = '{"group": "gemm", "op": "gemm", "dtype": "bf16", "shape": {"rows": 4, "cols": 4}}'
+    texts = [
+        OLD_NCCL.encode(),
+        MEGABYTES.encode(),
+        topology(own).encode(),
+        megatron_log(own, 2.0, 9).encode(),
+        STEPS.encode(),
+        trace(own).encode()[:9000],
+        (tmp_path / "profile.sqlite").read_bytes(),
+        f'{{"machine": {{"name": "a"}}}}\n{point}\n'.encode(),
+    ]
+    random = np.random.default_rng(0)
+    for number in range(240):
+        path = tmp_path / "damaged"
+        path.write_bytes(damaged(texts[number % len(texts)], random))
+        (file,) = read_files(path)
+        assert file.report.took or file.report.unused
 
 
 TABLES = """

@@ -17,7 +17,7 @@ from twin.errors import DEFAULT, TwinError
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.result import SourceFile
-from twin.evidence.calibrate.sources import Findings, Measurement, formats
+from twin.evidence.calibrate.sources import Findings, Measurement, Source, formats
 from twin.evidence.calibrate.sources.base import head
 from twin.evidence.calibrate.sources.training_log import LOGGED
 from twin.evidence.calibrate.table import digest
@@ -30,6 +30,8 @@ MOST: Final = 10_000
 _SCENARIO: Final = re.compile(rb"^schema:\s*1\b", re.MULTILINE)
 _OWN: Final = "catalog"
 """The folder that a calibration writes its parts to."""
+DAMAGED: Final = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
+"""What reading a file raises whose numbers or letters are none: it is told, and the rest used."""
 _UNKNOWN: Final = "not recognised as a measurement"
 _NO_SCENARIO: Final = (
     "nobody says what was trained: put its scenario beside it, alone in its folder, or name it "
@@ -101,7 +103,7 @@ def _read(path: Path, name: str) -> ReadFile:
         begin = head(path)
     except OSError as error:
         return ReadFile(path, SourceFile(name, (), (), (error.strerror or str(error),)))
-    known = [one for one in formats() if one.recognises(begin)]
+    known = [one for one in formats() if _knows(one, begin)]
     if not known:
         return _other(path, name, begin)
     words = tuple(one.words for one in known)
@@ -119,6 +121,13 @@ def _read(path: Path, name: str) -> ReadFile:
     return ReadFile(path, SourceFile(name, words, took, unused), tuple(findings))
 
 
+def _knows(one: Source, begin: bytes) -> bool:
+    try:
+        return one.recognises(begin)
+    except DAMAGED:
+        return False
+
+
 def _tried(read: Callable[[], Findings]) -> Findings:
     """What a source says, or what is wrong with the file."""
     try:
@@ -127,6 +136,8 @@ def _tried(read: Callable[[], Findings]) -> Findings:
         return Findings(unused=tuple(problem.message for problem in error.problems))
     except OSError as error:
         return Findings(unused=(error.strerror or str(error),))
+    except DAMAGED as error:
+        return Findings(unused=(f"damaged: {error}"[:200],))
 
 
 def _other(path: Path, name: str, begin: bytes) -> ReadFile:
