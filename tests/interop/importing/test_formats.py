@@ -244,6 +244,35 @@ def test_what_slurm_is_asked_for(lines: str, said: Asked) -> None:
     assert asked(lines) == said
 
 
+def test_arguments_of_a_recipe_for_mixtures_of_experts() -> None:
+    """In the form of Megatron-LM's examples/moe_recipes: names with underscores below `ARGS`."""
+    text = """
+DEPENDENCIES: {pytorch_base_image: some/image, dockerfile: "FROM some/image"}
+ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: '1'}
+ARGS:
+  expert_model_parallel_size: 8
+  moe_token_dispatcher_type: flex
+  moe_flex_dispatcher_backend: hybridep
+  moe_router_force_load_balancing: true
+  use_distributed_optimizer: true
+  seq_length: 4096
+  micro_batch_size: 1
+  global_batch_size: 256
+  train_samples: 1000
+  load: ${LOAD_PATH}
+  bf16: true
+"""
+    model = load_part("models", "qwen3-30b-a3b").spec
+    launch = reader("megatron")(Source(text, "recipe.yaml", model=model))
+    assert recognised(Source(text, "recipe.yaml")) == "megatron"
+    assert (launch.parallel.expert, launch.parallel.dispatcher) == (8, "hybridep")
+    assert launch.train.routing.kind == "random"
+    assert launch.model == model
+    told = " ".join(launch.remarks)
+    assert "DEPENDENCIES" in told
+    assert "ENV_VARS" in told
+
+
 def test_every_key_is_counted_once() -> None:
     launch = read("qwen3-30b-bridge.yaml")
     tally = launch.tally
@@ -334,6 +363,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a.py", "# ConfigContainer\ndef x_config():\n    return x_config()\n"),
         ("a.py", "# ConfigContainer\ndef x_config():\n    y = 'a' * 10**10\n    return y\n"),
         ("a.sh", "python -m verl.trainer.main_ppo\n"),
+        ("a.sh", "export A=1\n" * 100_000 + "torchrun pretrain_gpt.py --num-layers 2\n"),
         ("a.sh", "torchrun train.py --deepspeed nowhere.json\n"),
         ("a.sh", "torchrun -m torchtitan.train --job.config_file nowhere.toml\n"),
     ],

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from twin.errors import Problem, UsageError
 from twin.interop.importing.shell_words import ARRAY, Operator, Token, Word, scan
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -43,6 +44,9 @@ _SUMS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Div: int.__floordiv__,
     ast.Mod: int.__mod__,
 }
+
+_LONGEST = 250_000
+"""Characters of a script, which take some seconds; the longest public ones have ten thousand."""
 
 Taken = Literal["yes", "done", "not yet", "unknown"]
 """Of a branch of `if`: it runs; one before it ran; none has so far; nobody knows."""
@@ -279,7 +283,11 @@ class Script:
 
 
 def follow(text: str, defined: Mapping[str, str], *, plain: bool = False) -> Script:
-    """The commands of a script; a `plain` text is one command."""
+    """The commands of a script; a `plain` text is one command. Raises `UsageError` for what is
+    too long to be a script."""
+    if len(text) > _LONGEST:
+        message = f"more than {_LONGEST:,} characters: no launch script is as long"
+        raise UsageError([Problem("TW002", "", message, "give the script that launches")])
     script = Script(defined)
     script.run(scan(text, plain=plain))
     return script
