@@ -85,14 +85,15 @@ def warm() -> None:
 
 
 def _steps() -> Iterator[Callable[[], Any]]:
-    """What is done in turn: a first answer to a question, the fields of a plan, all modules, an
-    answer with its figures, and answers to shipped plans."""
+    """What is done in turn: a first answer to a question, what every page of a plan imports first,
+    the fields of a plan, all modules, an answer with its figures, and answers to shipped plans."""
     yield _ask
     yield _begin
+    yield partial(import_module, "pandas")
     yield _fields
     names = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
     names += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
-    for name in ("pandas", *names):
+    for name in names:
         yield partial(import_module, name)
     yield _answer
     yield gc.freeze  # what is loaded stays: no collection need look at it again
