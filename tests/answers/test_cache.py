@@ -23,10 +23,9 @@ import twin
 from tests.cli.conftest import SMALL
 from twin.answers import Run, ask, parquet, recall, run_store, stored
 from twin.answers.run_store import key
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.kinds.base import Fidelity, told_apart
 from twin.loading import load, scenario_hash
-from twin.planning import plan
 from twin.scenario import Scenario
 
 

@@ -15,9 +15,8 @@ from twin.answers.nearest import (
     Suggestion,
     nearest_fit,
 )
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 from twin.scenario import Scenario
 
 TOO_LARGE = ["parallel.pipeline=8"]

@@ -7,7 +7,7 @@ from tests.planning.examples import scenario
 from twin.arch.ops import Op, Shape
 from twin.arch.recompute import ALTERNATE, again
 from twin.arch.stack import layers
-from twin.planning import plan
+from twin.engine import plan
 from twin.planning.footprint import back_bytes, kept_by_op
 from twin.reports.kpis import recomputed_flop
 from twin.spec.memory import MemorySpec

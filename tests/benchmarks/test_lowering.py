@@ -13,8 +13,7 @@ import pytest
 
 import twin
 from twin.answers.nearest import document, replaced
-from twin.engine import lower
-from twin.planning import plan
+from twin.engine import lower, plan
 from twin.planning.feasibility import problems
 from twin.scenario import Scenario
 

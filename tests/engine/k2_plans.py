@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from twin.answers.nearest import document, replaced
-from twin.engine import lower
+from twin.engine import lower, plan
 from twin.engine.program import Program
 from twin.errors import ScenarioError
 from twin.loading import load
-from twin.planning import plan
 
 NORMS = ["norms", "swiglu"]
 K2 = {

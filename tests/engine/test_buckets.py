@@ -7,13 +7,12 @@ from itertools import pairwise
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.buckets import gathered, reduced
 from twin.engine.cost_model import CostModel, length_alone
 from twin.engine.passes import backward_pass, forward_pass
 from twin.engine.program import COMPUTE, DATA
 from twin.engine.trace import Trace
-from twin.planning import plan
 
 pytestmark = pytest.mark.usefixtures("each_player")
 

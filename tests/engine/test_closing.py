@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.scenarios import dense
-from twin.engine import lower, simulate
-from twin.planning import plan
+from twin.engine import lower, plan, simulate
 
 pytestmark = pytest.mark.usefixtures("each_player")
 

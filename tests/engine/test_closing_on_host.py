@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.closing import finishes
 from twin.engine.cost_model import CostModel
 from twin.engine.program import COMPUTE, FROM_HOST, TO_HOST, Template
 from twin.network.links import capacity, sharers
-from twin.planning import plan
 from twin.planning.offload import BUCKET, buckets, host_phases, share_of
 from twin.planning.types import Plan
 

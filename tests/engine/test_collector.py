@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.collector import full_collections, kept_objects, waits
 from twin.engine.cost_model import CostModel
 from twin.engine.host import COLLECTED
-from twin.planning import plan
 from twin.planning.types import Plan
 
 STACK = ("software=megatron-core", "calibration=a100-megatron")

@@ -11,11 +11,10 @@ import pytest
 from tests.engine.programs import apart, by_hand, segment
 from tests.engine.scenarios import moe
 from twin.collectives.traffic import Traffic
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.expert_rows import ExpertRows, expert_rows
 from twin.engine.program import COMPUTE, EXPERT, IMBALANCE, Program, Step
 from twin.engine.trace import Trace
-from twin.planning import plan
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
 pytestmark = pytest.mark.usefixtures("each_player")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
-from twin.planning import plan
+from twin.engine import lower, plan, simulate
 from twin.scenario import Scenario
 from twin.schedules import KNOWN
 

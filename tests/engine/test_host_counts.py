@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from twin.arch.ops import Exchange, Op
+from twin.engine import plan
 from twin.engine.cost_model import CostModel
 from twin.loading import load, load_part
-from twin.planning import plan
 from twin.spec.software import HostThreadSpec
 
 ROUTING = {

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, with_exchange
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.events import play
 from twin.engine.program import Program, StageMessage
 from twin.engine.unroll import unroll
-from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe

@@ -10,12 +10,11 @@ import pytest
 import twin
 from twin.answers.nearest import document, replaced
 from twin.arch.ops import Layer
-from twin.engine import layer_cache
+from twin.engine import layer_cache, plan
 from twin.engine.builder import Builder
 from twin.engine.cost_model import CostModel
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import Template
-from twin.planning import plan
 from twin.planning.types import Plan
 
 K2 = document(twin.load("kimi-k2-2048xh800"))

@@ -9,9 +9,8 @@ import pytest
 from tests.engine.programs import UNIT, apart
 from tests.engine.scenarios import dense, moe
 from twin.collectives.base import Traffic
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.link_map import Rates, Seats, wire
-from twin.planning import plan
 
 
 def test_ranks_of_one_role_on_a_socket_count_as_often_as_they_are() -> None:

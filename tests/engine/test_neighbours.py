@@ -10,12 +10,11 @@ import pytest
 from tests.engine.programs import FREE, UNIT, by_hand, segment
 from tests.engine.scenarios import moe
 from twin.collectives.traffic import Traffic
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.link_map import Seats, Use, links
 from twin.engine.neighbours import Beside, beside, on_one_fabric
 from twin.engine.program import COMPUTE, EXPERT, Program, Step, Template
 from twin.network.tenants import nodes_per_leaf, seen
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 from twin.schedules.one_f_one_b import OneForwardOneBackward

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.buckets import new_weights
 from twin.optimizers.base import dense_weights
-from twin.planning import plan
 from twin.planning.stages import evenly
 from twin.scenario import Scenario
 

@@ -10,9 +10,9 @@ import pytest
 import twin
 from twin.arch.ops import Exchange, Layer, Op
 from twin.arch.recompute import again
+from twin.engine import plan
 from twin.engine.cost_model import CostModel
 from twin.engine.passes import backward_pass, recomputed
-from twin.planning import plan
 from twin.planning.footprint import kept_by_op
 from twin.spec.memory import MemorySpec
 

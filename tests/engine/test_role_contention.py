@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 
 pytestmark = pytest.mark.usefixtures("each_player")
 BATCH, PLAIN = "train.global_batch=256seq", "parallel.dispatcher=alltoall"

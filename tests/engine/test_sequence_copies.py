@@ -6,9 +6,8 @@ import pytest
 
 from tests.engine.scenarios import dense
 from twin.arch.ops import CollectiveKind, Exchange
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.cost_model import CostModel
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report
 from twin.reports.memory_series import memory_series

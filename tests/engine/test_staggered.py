@@ -10,9 +10,8 @@ import pytest
 
 from tests.engine.programs import by_hand, segment
 from tests.engine.scenarios import dense
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import DATA, Program, StageMessage, Step
-from twin.planning import plan
 from twin.schedules.base import Schedule
 from twin.schedules.zb_h1 import ZeroBubbleH1
 from twin.schedules.zb_h2 import ZeroBubbleH2

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand, segment, with_exchange
-from twin.engine import lower
+from twin.engine import lower, plan
 from twin.engine.program import Program, StageMessage
 from twin.engine.simulate import simulate
 from twin.engine.trace import Trace
 from twin.loading import load
-from twin.planning import plan
 from twin.schedules.base import Schedule
 from twin.schedules.dualpipe import DualPipe
 from twin.schedules.gpipe import GPipe

@@ -9,12 +9,11 @@ import pytest
 
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Layer, Op, Product, Weights, Work
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.cost_model import CostModel, length_alone
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import COMPUTE, TENSOR, Program, Template
 from twin.engine.trace import Trace
-from twin.planning import plan
 from twin.scenario import Scenario
 
 SEQUENCE = "parallel.sequence_parallel=true"

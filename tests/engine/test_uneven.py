@@ -13,11 +13,10 @@ from tests.engine.programs import apart, by_hand
 from tests.engine.scenarios import dense, moe
 from tests.engine.test_folding import CASES
 from twin.collectives.traffic import Traffic
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import COMPUTE, TENSOR, Program, Step, Template
 from twin.engine.roles import roles, roles_of_ranks
 from twin.engine.unevenness import SHARES, Noise, coloured, refined, shares
-from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 from twin.spec.cluster import DegradedSpec, JitterSpec

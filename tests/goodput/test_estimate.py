@@ -11,12 +11,12 @@ from dataclasses import replace
 import pytest
 
 from twin.arch.count import parameters
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.goodput import LOSSES, Goodput, expected_goodput, goodput
 from twin.goodput.closed import daly
 from twin.goodput.estimate import checkpoint, conditions
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.types import Plan
 
 STEP = 6.15

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from twin.engine import plan
 from twin.errors import ScenarioError, UsageError
 from twin.loading import catalog_parts, load, load_part, unavailable
 from twin.loading.catalog import PART_KINDS, PART_SPECS, PartKind, open_library, part_file
-from twin.planning import plan
 
 SCENARIO = """\
 schema: 1

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.loading import load
-from twin.planning import plan
 
 
 @pytest.mark.parametrize("wanted", [4097, 2050])

@@ -14,10 +14,11 @@ from tests.planning.examples import MOE, Changes, scenario
 from twin.arch.count import parameters
 from twin.arch.ops import Layer, Op, Weights, Work
 from twin.arch.stack import layers
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.hardware.roofline import seconds
 from twin.loading import load, stacks_of
-from twin.planning import caveats, plan
+from twin.planning import caveats
 from twin.planning.chunks import shape_of, weights_of
 from twin.planning.feasibility import problems
 from twin.planning.layer_times import layer_seconds

@@ -6,8 +6,9 @@ import pytest
 
 from tests.planning.examples import MOE, Changes, scenario
 from tests.planning.feasible import KEEPS, SECTION
+from twin.engine import plan
 from twin.errors import ScenarioError
-from twin.planning import feasibility, plan
+from twin.planning import feasibility
 from twin.planning.feasibility import RULES, Rule, problems
 
 GQA = {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 16}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.planning.examples import scenario
 from twin.arch.count import adapter_parameters, parameters
-from twin.planning import plan
+from twin.engine import plan
 from twin.planning.footprint import footprint
 from twin.planning.types import Plan
 from twin.spec.memory import MemorySpec

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.chunks import layers_of
 from twin.planning.layer_times import KERNELS, weigh
 from twin.planning.mesh import lay_out, placements

@@ -14,8 +14,8 @@ from tests.planning.examples import scenario, schedule
 from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Weights, Work
 from twin.arch.recompute import ATTENTION_CORE
 from twin.arch.stack import layers
+from twin.engine import plan
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.footprint import (
     Footprint,
     Held,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.planning.examples import MOE, scenario
-from twin.planning import plan
+from twin.engine import plan
 
 OWN = (
     "idle-memory-policy",

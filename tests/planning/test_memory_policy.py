@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.planning.examples import MOE, scenario, schedule
 from twin.arch.fp8 import packed_bytes, packing, stored
 from twin.arch.ops import Layer, Op, Weights, Work
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.chunks import layers_of
 from twin.planning.footprint import (
     Footprint,

@@ -19,8 +19,8 @@ import pytest
 
 from twin.arch.count import parameters
 from twin.arch.ops import Layer
+from twin.engine import plan
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.chunks import layers_of
 from twin.planning.footprint import kept_bytes, saved_bytes
 from twin.planning.types import Plan, StageMemory

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.planning.examples import scenario
+from twin.engine import plan
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.replay import cached_bytes, device_memory
 from twin.planning.types import Plan
 from twin.scenario import Scenario

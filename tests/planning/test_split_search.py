@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.planning.test_layer_times import SMALL
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.layer_times import GATHERED, HOST, PASSES, SHARDS, WAITED
 from twin.planning.split_search import search
 from twin.planning.stages import evenly

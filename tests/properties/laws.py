@@ -14,12 +14,11 @@ from hypothesis import reject
 
 from tests.properties.attack import BATCH, LAYERS, Command, Written, loaded
 from twin.cli.main import main
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.steady import ROUNDING_NS
 from twin.engine.trace import Trace
 from twin.errors import ScenarioError
 from twin.loading import resolve, scenario_hash
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import Report, report
 

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
 
 from tests.properties.layouts import Layout, layouts, spoiled
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.breakdown import beginnings
 from twin.engine.events import play
 from twin.engine.steady import LARGEST_ERROR_NS
 from twin.engine.unroll import unroll
 from twin.errors import Problem, ScenarioError
-from twin.planning import plan
 from twin.planning.footprint import footprints
 from twin.planning.types import Plan
 from twin.planning.walk import walk
@@ -76,7 +75,8 @@ def test_more_microbatches_never_need_less_memory(layout: Layout) -> None:
     few = possible(layout)
     sequences = few.scenario.train.global_batch_sequences
     another_round = few.mesh.data * few.scenario.parallel.micro_batch * few.mesh.pipeline
-    more = plan(layout.but(batch=sequences + another_round).scenario())
+    split = list(few.layers_per_part)
+    more = plan(layout.but(batch=sequences + another_round, layers=split).scenario())
     for before, after in zip(few.memory.stages, more.memory.stages, strict=True):
         assert after.peak_bytes >= before.peak_bytes
         assert after.in_flight >= before.in_flight

@@ -11,9 +11,8 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.count import parameters
 from twin.arch.ops import Exchange, Item, Op
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import COMPUTE, GATHER, STREAMS, Program
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from functools import cache
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.trace import Trace
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import Report, report
 from twin.scenario import Scenario

@@ -14,11 +14,10 @@ from pydantic import ValidationError
 import twin
 from tests.engine.scenarios import moe
 from tests.reports import made
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.trace import CAUSES
 from twin.errors import ScenarioError
 from twin.loading import load, load_part
-from twin.planning import plan
 from twin.reports import KPIS, report
 from twin.reports.cost import Bill, bill, gpu_power, hourly, shares
 from twin.reports.explain import explain

@@ -9,12 +9,11 @@ from functools import cache
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import UsageError
 from twin.loading import load
 from twin.loading.files import shipped_folder
 from twin.network.links import capacity
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import Report, report
 from twin.reports.explain import Explanation, evaluate, explain

@@ -5,8 +5,7 @@ import pytest
 from tests.engine.scenarios import moe
 from tests.reports import made
 from tests.reports.runs import RUNS, played
-from twin.engine import lower, simulate
-from twin.planning import plan
+from twin.engine import lower, plan, simulate
 from twin.reports import report
 from twin.reports.breakdown import EXPOSED_CAUSES, Exposure, exposures, lost
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.evidence.validate.made import AT, residual
+from twin.engine import plan
 from twin.loading import load
-from twin.planning import plan
 from twin.reports import interval
 from twin.reports.interval import LIMIT, Known, Reach, circumstances, reach
 from twin.reports.kpi_intervals import intervals

@@ -7,9 +7,8 @@ from tests.engine.scenarios import moe
 from tests.reports.runs import RUNS, played
 from twin.arch.ops import Exchange
 from twin.collectives.traffic import traffic
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import COMPUTE, SEND_BACKWARD, SEND_FORWARD
-from twin.planning import plan
 from twin.reports.network_map import MOST_GPUS, MOST_NODES, first_groups, network_map
 from twin.reports.network_use import network_use
 from twin.reports.op_totals import transfers

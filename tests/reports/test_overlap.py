@@ -7,8 +7,8 @@ import pytest
 from tests.engine.scenarios import dense, moe
 from twin.arch.ops import Exchange, Op
 from twin.collectives.traffic import traffic
+from twin.engine import plan
 from twin.engine.cost_model import CostModel
-from twin.planning import plan
 from twin.reports.overlap import overlap, sentence
 
 K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"

@@ -9,9 +9,9 @@ import pytest
 
 from tests.reports import made
 from twin.arch.count import flop_per_token
+from twin.engine import plan
 from twin.engine.trace import Trace
 from twin.loading import load
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import KPIS, RunInfo, report
 from twin.reports.kpis import recomputed_flop

@@ -10,9 +10,8 @@ import pytest
 
 from tests.cli.conftest import SMALL
 from twin.answers.nearest import StepAnswers
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 from twin.reports import Report, RunInfo, report
 from twin.reports.head import UNTIMED
 from twin.reports.interval import Reach, circumstances, reach, shipped

@@ -9,10 +9,9 @@ import pytest
 
 from tests.engine.scenarios import moe
 from tests.engine.test_uneven import uneven
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.explore.search.space import layout_of
 from twin.figures.uneven import waiting_map
-from twin.planning import plan
 from twin.reports import Report, report
 from twin.scenario import Scenario
 from twin.spec.cluster import DegradedSpec

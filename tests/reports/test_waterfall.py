@@ -8,8 +8,7 @@ from tests.engine.scenarios import dense
 from tests.reports import made
 from tests.reports.runs import RUNS, played
 from twin.arch.ops import Op
-from twin.engine import lower, simulate
-from twin.planning import plan
+from twin.engine import lower, plan, simulate
 from twin.reports import report
 from twin.reports.waterfall import LOSSES, ideal_seconds, waterfall
 

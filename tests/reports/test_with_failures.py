@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.reports import made
+from twin.engine import plan
 from twin.engine.lower import lower
 from twin.engine.trace import Trace
 from twin.kinds.base import kind_named
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.reports import report
 from twin.reports.explain import explain

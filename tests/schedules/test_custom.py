@@ -11,10 +11,9 @@ import pytest
 from tests.planning.examples import scenario
 from tests.schedules.player import play
 from tests.schedules.test_orders import SETTINGS, schedule_of
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import ScenarioError
 from twin.loading import load
-from twin.planning import plan
 from twin.schedules.custom import Custom, text_of, written_out
 
 ONE_F_ONE_B = ("0F [0F 0B] 0B", "[1F 1B] 1F 1B")

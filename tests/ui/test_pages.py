@@ -6,9 +6,9 @@ import pytest
 
 from tests.ui.conftest import PAGES as PAGES_FOLDER
 from tests.ui.conftest import checked, events
+from twin.engine import plan
 from twin.errors import TwinError
 from twin.loading import load
-from twin.planning import plan
 from twin.reports import verdict
 from twin.reports.together import Together
 from twin.ui import answers, place

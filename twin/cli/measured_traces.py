@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from twin.cli.output import Output
+from twin.engine import plan
 from twin.evidence.traces.answer import traced
 from twin.evidence.traces.chrome import SUFFIXES
 from twin.loading import load
-from twin.planning import plan
 
 
 def is_trace(path: str) -> bool:

@@ -14,8 +14,8 @@ from twin.scenario import Scenario
 
 
 def plan(scenario: Scenario) -> Plan:
-    """The resolved run of a scenario. Where stages choose their memory policies, that is the draft
-    with the shortest simulated step.
+    """The resolved run of a scenario. Where the split of layers is left out, or stages choose their
+    memory policies, that is the draft with the shortest simulated step.
 
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.

@@ -1,6 +1,6 @@
 """Scenario to Plan: what every rank holds, runs and sends, whether it is possible, and whether it
 fits."""
 
-from twin.planning.compile import plan
+from twin.planning.compile import drafts
 
-__all__ = ["plan"]
+__all__ = ["drafts"]

@@ -28,7 +28,7 @@ from twin.planning.split_search import (
     one_moved,
     search_within,
     shortest,
-    surely_shorter,
+    surely_longer,
 )
 from twin.planning.stages import Busy, Job, evenly, job_of
 from twin.planning.step_length import StepCosts, StepLength
@@ -46,15 +46,9 @@ LEAST_SECONDS = 1e-6
 nanosecond, and less than one launch of a kernel takes on any GPU."""
 
 
-def plan(scenario: Scenario) -> Plan:
-    """The resolved run of a scenario by the light model alone; `twin.engine.plan` asks events where
-    it leaves several drafts."""
-    return drafts(scenario)[0]
-
-
 def drafts(scenario: Scenario) -> tuple[Plan, ...]:
-    """The runs that a scenario leaves open, the best by the light model first: several where stages
-    choose their memory policies.
+    """The runs that a scenario leaves open, the best by the light model first: several where the
+    split of layers is left out, or where stages choose their memory policies.
 
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
@@ -83,11 +77,6 @@ def drafts(scenario: Scenario) -> tuple[Plan, ...]:
     )
 
 
-def layer_split(scenario: Scenario) -> tuple[int, ...]:
-    """Transformer layers per part of the model, as written or as found; of a possible layout."""
-    return scenario.parallel.layers or plan(scenario).layers_per_part
-
-
 def _hopeless(memory: Memory) -> bool:
     """Whether the stages of a balanced split need so much more than they have that no split will
     fit."""
@@ -112,29 +101,42 @@ class _Arranger:
                 yield found.chunks, found.memory
             return
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-        split = self.scenario.parallel.layers or self.split_for(policies)
-        yield self._chunks(split, policies)
+        written = self.scenario.parallel.layers
+        for split in [written] if written else self.splits_for(policies):
+            yield self._chunks(split, policies)
 
-    def split_for(self, policies: Policies) -> Split:
-        """The split with which a step is shortest; where that does not fit in memory, the balanced
-        one, or the shortest that is found to fit; where none does, the balanced one."""
-        found = self._shortest(policies)
-        if self._chunks(found, policies)[1].fits:
-            return found
-        own = self.balanced(policies)
+    def splits_for(self, policies: Policies) -> list[Split]:
+        """The splits between which events decide: that with which a step is shortest by the light
+        model, the balanced one and the even ones, as far as they fit in memory and the light model
+        is not sure that they take longer. Where the shortest does not fit, the shortest that is
+        found to fit joins; where none fits, the balanced one is all."""
+        own, found = self.balanced(policies), self._shortest(policies)
+        known = dict.fromkeys((found, own, *evenly(sum(own), len(own))))
+        near = self._near(list(known), policies)
+        if found in near:
+            return near
         usual = self._chunks(own, policies)[1]
-        if _hopeless(usual):
-            return own
-        other = self._within(policies)
-        if not self._chunks(other, policies)[1].fits:
-            return own
-        if not usual.fits:
-            return other
-        if not self.searches:
-            return own
-        step, places = self.step(policies)
-        sure = surely_shorter(step, other, places, *step([other, own], places))
-        return other if sure else own
+        if not usual.fits and _hopeless(usual):
+            return near or [own]
+        known = dict.fromkeys((*near, self._within(policies)))
+        return self._near(list(known), policies) or [own]
+
+    def _near(self, splits: Sequence[Split], policies: Policies) -> list[Split]:
+        """Splits that fit, the shortest by the light model first, and none that is surely
+        longer."""
+        lengths = [0] * len(splits)
+        if self.searches:
+            step, places = self.step(policies)
+            lengths = step(splits, places)
+        found: list[Split] = []
+        least = 0
+        for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
+            if found and surely_longer(length, least):
+                break
+            if self._chunks(splits[place], policies)[1].fits:
+                least = least if found else length
+                found.append(splits[place])
+        return found
 
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""
@@ -146,10 +148,11 @@ class _Arranger:
             best = self._chosen(choice)
         found = [best]
         for place in choice.uniform(best.split):
-            own = written or self.split_for(self._everywhere(choice.tried[place]))
-            other = choice.everywhere(own, place)
-            if not other.worth[0] and other.chunks != best.chunks:
-                found.append(other)
+            policies = self._everywhere(choice.tried[place])
+            for split in [written] if written else self.splits_for(policies):
+                other = choice.everywhere(split, place)
+                if not other.worth[0] and other.chunks != best.chunks:
+                    found.append(other)
         return found
 
     def _chosen(self, choice: PolicyChoice) -> Arrangement:
@@ -163,7 +166,7 @@ class _Arranger:
         splits: dict[Split, None] = {}
         for policy in (scenario.memory.as_everywhere, fastest):
             own = self._everywhere(policy)
-            splits |= dict.fromkeys((self.split_for(own), self._shortest(own)))
+            splits |= dict.fromkeys((self.splits_for(own)[0], self._shortest(own)))
         best = min(map(choice.arranged, splits), key=lambda one: one.worth)
         if best.worth[0]:
             again = self._within(self._everywhere(choice.tightest))
@@ -254,7 +257,7 @@ class SplitRanking:
         those that a search begins with."""
         balanced = self._own.balanced(self._policies)
         written = self._own.scenario.parallel.layers
-        known = [*([written] if written else []), self._own.split_for(self._policies)]
+        known = [*([written] if written else []), *self._own.splits_for(self._policies)]
         known += [*evenly(sum(balanced), len(balanced)), balanced]
         return list(dict.fromkeys((*known, *self._ranked(first_splits(self._light, balanced)))))
 

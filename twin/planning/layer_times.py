@@ -38,7 +38,7 @@ and ZeRO's gathers and reductions follow."""
 
 PassParts: TypeAlias = tuple[float, ...]
 """Seconds of a pass, by the places below."""
-WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS = range(8)
+WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS, EXCHANGES = range(9)
 """Kernels and exchanges that they wait for; exchanges that only a pair hides; the host thread;
 copies each way; exchanges over tensor ranks beside kernels; ZeRO's gathers; these and its
 reductions."""
@@ -96,7 +96,7 @@ class Scale:
         if not self.host.ahead:
             kernels, issued = kernels + issued, 0.0
         copied = _copied(layer, self.scenario)
-        waited, paired, beside = self._exchanged(layer, kind)
+        waited, paired, beside, number = self._exchanged(layer, kind)
         return (
             kernels + waited,
             paired,
@@ -106,22 +106,25 @@ class Scale:
             beside,
             gathered := self._gathered(layer, kind),
             gathered + self._reduced(layer, kind),
+            number,
         )
 
-    def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float]:
+    def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float, float]:
         """Seconds of a layer's exchanges, each on idle links: those that kernels wait for, those
         that only pairs hide, and those beside kernels."""
         part = checkpointed(layer, layer.policy.recompute) if kind in "BI" else None
-        found = [0.0, 0.0, 0.0]
+        found, number = [0.0, 0.0, 0.0], 0
         for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
             if isinstance(item, Exchange):
                 place = self._hidden(item, "forward")
-                found[place] += self._seconds(item.forward, item.payload(), item.group)
+                found[place] += (own := self._seconds(item.forward, item.payload(), item.group))
+                number += own > 0
         for item in layer.items if kind in "BI" else ():
             if isinstance(item, Exchange):
                 size, place = item.payload(backward=True), self._hidden(item, "backward")
-                found[place] += self._seconds(item.backward, size, item.group)
-        return found[0], found[1], found[2]
+                found[place] += (own := self._seconds(item.backward, size, item.group))
+                number += own > 0
+        return found[0], found[1], found[2], number
 
     def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> int:
         """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
@@ -131,7 +134,7 @@ class Scale:
             beside = parallel.overlap_tensor == "pieces" or item.forward is None
             beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
             return 2 if beside else 0
-        return 1 if item.group != "context" and parallel.schedule.pairs else 0
+        return 1 if parallel.schedule.pairs else 0
 
     def _gathered(self, layer: Layer, kind: Pass) -> float:
         """Seconds in which ZeRO gathers a layer's weights."""

@@ -34,6 +34,8 @@ SURE: Final = 0.01
 UNSURE: Final = 0.05
 """The same where a rank waits for more than kernels and the exchanges between them: there the model
 may order two splits wrongly by up to so much."""
+FAR: Final = 0.15
+"""OURS: a step that is longer than another by so much is so by events, too."""
 BATCH: Final = 64
 """Most splits whose steps are looked at in one round."""
 LOOKED_AT: Final = 2**17
@@ -55,9 +57,12 @@ def shortest(
 ) -> Split:
     """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
     `policies`: the place of each part's memory policy in `by_policy`."""
-    step = StepLength(by_policy, schedule, shape)
-    best, least, own = search(step, balanced, policies)
-    return best if surely_shorter(step, best, policies, least, own) else balanced
+    return search(StepLength(by_policy, schedule, shape), balanced, policies)[0]
+
+
+def surely_longer(length: int, other: int) -> bool:
+    """Whether a step is longer than another by more than the model has ever been seen to miss."""
+    return length > (1 + FAR) * other
 
 
 def surely_shorter(

@@ -23,6 +23,7 @@ import numpy as np
 
 from twin.planning.layer_times import (
     BESIDE,
+    EXCHANGES,
     FROM_HOST,
     GATHERED,
     HOST,
@@ -187,7 +188,9 @@ class StepLength:
         busy = np.stack([sum(passes[:, part, kind] for part, kind in turn) for turn in turns])
         alone = np.array([len(turn) == 1 for turn in turns])[:, None]
         waited, hidden = busy[..., WAITED], busy[..., PAIRED]
-        durations = np.where(alone, waited + hidden, np.maximum(waited, hidden))
+        left = np.stack([_left(passes, turn) for turn in turns])
+        together = np.maximum(waited - left[..., 0], hidden - left[..., 1]) + left.sum(-1)
+        durations = np.where(alone, waited + hidden, together)
         np.maximum(durations, busy[..., BESIDE], out=durations)
         away = np.array([step.offloaded[turn[0][1]] for turn in step.kinds])[:, None]
         lanes: list[Lane] = []
@@ -226,6 +229,18 @@ class StepLength:
         if self.staggered:
             return (reduced + closes).max(0)
         return reduced.max(0) + closes.max(0)
+
+
+def _left(passes: Numbers, turn: Sequence[tuple[int, int]]) -> Numbers:
+    """Nanoseconds of a pair's longer pass behind the last exchange of the other: kernels, and
+    exchanges that nothing hides."""
+    if len(turn) == 1:
+        return np.zeros((len(passes), 2), np.int64)
+    one, two = (passes[:, part, kind] for part, kind in turn)
+    first, second = one[..., EXCHANGES], two[..., EXCHANGES]
+    longer = np.where((first > second)[:, None], one, two)[..., [WAITED, PAIRED]]
+    most, least = np.maximum(first, second), np.minimum(first, second)
+    return longer * (most - least)[:, None] // np.maximum(most, 1)[:, None]
 
 
 def _lengths(schedule: Schedule, shape: Shape) -> tuple[int, ...]:

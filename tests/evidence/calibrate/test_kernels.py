@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from twin.engine import lower
+from twin.engine import lower, plan
 from twin.engine.program import EXPERT
 from twin.loading import load
-from twin.planning import plan
 
 ROWS = Path(__file__).parents[3] / "scenarios" / "published" / "trace-deepep-h800.yaml"
 EXCHANGES = 16

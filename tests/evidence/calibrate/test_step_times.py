@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from twin.cli.main import main
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import DEFAULT, UsageError
 from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.columns import StepRow
@@ -23,7 +23,6 @@ from twin.evidence.calibrate.write import write
 from twin.inference.engine import engine
 from twin.inference.seconds import decode_pass
 from twin.loading import load, load_part
-from twin.planning import plan
 from twin.spec.cluster import NodeSpec
 from twin.spec.inference import EngineSpec
 

@@ -12,7 +12,7 @@ import pytest
 
 from twin.answers.nearest import document, replaced
 from twin.arch.ops import Layer, Weights
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.program import FROM_HOST
 from twin.errors import ScenarioError
 from twin.explore.search.bounds import step_bound
@@ -20,7 +20,6 @@ from twin.explore.search.judge import Candidate, Judge, JudgedSpace
 from twin.explore.search.least_times import SOCKET, LayerTimes, Least, model_times
 from twin.explore.search.room import Held, Room, Waiting, needed, rooms
 from twin.explore.search.space import space
-from twin.planning import plan
 from twin.planning.offload import offload_bytes
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES

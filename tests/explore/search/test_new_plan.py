@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import SMALL
 from twin.answers.executors import PoolChoice
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import UsageError
 from twin.explore.search.decision import conditions, decision
 from twin.explore.search.decision_page import page
@@ -27,7 +27,6 @@ from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.space import Goal, layout_of, narrowed, space
 from twin.loading import load, scenario_hash
-from twin.planning import plan
 from twin.reports import report
 from twin.reports.table import show
 

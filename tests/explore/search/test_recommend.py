@@ -7,13 +7,12 @@ import pytest
 import twin
 from twin.answers.executors import PoolChoice
 from twin.answers.nearest import document, replaced
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import ScenarioError, UsageError
 from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import TIE, recommend
 from twin.explore.search.recommendation import NEAR, SearchRequest
 from twin.explore.search.space import DAY, Goal, layout_of, narrowed, nodes_of, only, space
-from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)
 

@@ -15,6 +15,7 @@ from twin.answers.executors import PoolChoice
 from twin.answers.nearest import StepAnswers, document, replaced, value_at
 from twin.cli.main import main
 from twin.cli.search_tables import threshold_tables, threshold_words
+from twin.engine import plan
 from twin.explore.search.candidates import (
     MOST,
     TIE,
@@ -31,7 +32,6 @@ from twin.explore.search.scale import Sizes, scale
 from twin.explore.search.space import Goal, narrowed, space
 from twin.explore.search.thresholds import BreakEven, find_flips, tornado
 from twin.explore.sweep.points import failed
-from twin.planning import plan
 
 HERE = PoolChoice(jobs=1)
 

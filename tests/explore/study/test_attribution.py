@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.engine.scenarios import moe
 from twin.answers.nearest import StepAnswers
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.explore.study.attribution import (
     MOST_CAUSES,
     TOGETHER,
@@ -20,7 +20,6 @@ from twin.explore.study.attribution import (
     attribution,
     rounded,
 )
-from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.scenario import Scenario
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from twin.answers.nearest import nearest_fit
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning import plan
 from twin.reports import report
 
 

@@ -7,10 +7,9 @@ import json
 import pytest
 
 from tests.engine.scenarios import dense, moe
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import UsageError
 from twin.explore.study.hidden import DEGREES, LIMIT, HiddenExpert, Trial, hidden_expert, sentence
-from twin.planning import plan
 from twin.reports import report
 
 K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"

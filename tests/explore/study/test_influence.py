@@ -9,10 +9,9 @@ import pytest
 
 from tests.engine.scenarios import moe
 from twin.answers.nearest import StepAnswers, document, replaced
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import UsageError
 from twin.explore.study.influence import Influence, influence, read_asked, with_split
-from twin.planning import plan
 from twin.reports.breakdown import mean
 from twin.reports.kpis import kpis
 from twin.scenario import Scenario

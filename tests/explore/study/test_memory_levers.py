@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.scenarios import moe
 from twin.answers.nearest import PRICES, StepAnswers, document, levers, replaced
-from twin.planning import plan
+from twin.engine import plan
 
 BASE = moe(4, 4, 1, 8, "memory.recompute=[]")
 

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import SMALL, Command
+from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.interop.export.base import stamp_of_plan
 from twin.interop.export.megatron.arguments import reasons
@@ -24,7 +25,6 @@ from twin.interop.export.megatron.launch import launch, written
 from twin.interop.importing.megatron import read_megatron, understood
 from twin.loading import load
 from twin.loading.files import shipped_scenarios
-from twin.planning import plan
 from twin.planning.launched import launched
 from twin.planning.types import Plan
 

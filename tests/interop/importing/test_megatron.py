@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from twin.arch.count import parameters
+from twin.engine import plan
 from twin.errors import UsageError
 from twin.interop.importing.as_yaml import scenario_text
 from twin.interop.importing.megatron import Launch, read_megatron, understood
@@ -24,7 +25,6 @@ from twin.interop.importing.megatron.model import (
 )
 from twin.interop.importing.shell import follow
 from twin.loading import load, load_part
-from twin.planning import plan
 from twin.scenario import Scenario
 from twin.schedules.interleaved import Interleaved
 

@@ -17,12 +17,11 @@ from tests.kinds.iteration.iterations import (
     reported,
     seconds,
 )
-from twin.engine import lower, simulate
+from twin.engine import lower, plan, simulate
 from twin.errors import ScenarioError
 from twin.kinds.iteration.training import states_of
 from twin.loading import load
 from twin.network.links import capacity, latency, sharers
-from twin.planning import plan
 
 MODES = {"colocated": (), "disaggregated": APART, "one_step_off": BESIDE}
 ENVIRONMENT = (

@@ -16,7 +16,6 @@ from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.factors import STEP_FACTORS, Array, Factor, replaced
 from twin.inference.seconds import decode_pass
 from twin.kinds.rollouts.plan import server_of
-from twin.planning.compile import layer_split
 from twin.scenario import Scenario
 from twin.spec.base import Spec
 from twin.spec.calibration import CalibrationSpec
@@ -90,7 +89,7 @@ def _as_run(own: StepRow, base: CalibrationSpec) -> Scenario:
     scenario = own.scenario
     if own.decode is not None or scenario.parallel.pipeline * scenario.parallel.virtual == 1:
         return scenario
-    layers = layer_split(under(scenario, base, {}))
+    layers = plan(under(scenario, base, {})).layers_per_part
     parallel = scenario.parallel.model_copy(update={"layers": layers})
     return scenario.model_copy(update={"parallel": parallel})
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
+from twin.engine import plan
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.evidence.loop.trainer import problems
 from twin.loading import load, scenario_hash
 from twin.loading.files import shipped_folder
 from twin.loading.tree import hint
-from twin.planning import plan
 from twin.scenario import Scenario
 
 Mode = Literal["paced", "bare", "rl"]
