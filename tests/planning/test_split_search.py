@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.planning.test_layer_times import SMALL
 from twin.engine import lower, plan, simulate
 from twin.loading import load
-from twin.planning.layer_times import GATHERED, HOST, PASSES, SHARDS, WAITED
+from twin.planning.layer_times import GATHERED, HOST, PASSES, SHARDS, STOPS, WAITED
 from twin.planning.split_search import search
 from twin.planning.stages import evenly
 from twin.planning.step_length import LayerCost, StepCosts, StepLength
@@ -39,20 +40,26 @@ def schedule_of(kind: str) -> Schedule:
 
 
 def cost(
-    forward: float, *, closes: float = 0.0, host: float = 0.0, gathers: float = 0.0
+    forward: float,
+    *,
+    closes: float = 0.0,
+    host: float = 0.0,
+    gathers: float = 0.0,
+    stops: bool = False,
 ) -> LayerCost:
     """A layer whose backward takes twice its forward (ms)."""
     times = {"F": forward, "B": 2 * forward, "I": forward, "W": forward}
     rows: list[tuple[float, ...]] = []
     for kind in PASSES:
-        row = [0.0] * (SHARDS + 1)
+        row = [0.0] * (STOPS + 1)
         row[WAITED], row[HOST] = times[kind] / 1e3, host / 1e3
+        row[STOPS] = row[HOST] * stops
         row[GATHERED] = row[SHARDS] = 0.0 if kind == "W" else gathers / 1e3
         rows.append(tuple(row))
     return LayerCost(tuple(rows), 0.0, 0.0, closes / 1e3)
 
 
-def costs_of(layers: list[float], before: float, behind: float, **more: float) -> StepCosts:
+def costs_of(layers: list[float], before: float, behind: float, **more: Any) -> StepCosts:
     return StepCosts(
         before=cost(before),
         layers=tuple(cost(one, **more) for one in layers),
@@ -121,6 +128,12 @@ def test_the_host_works_one_turn_ahead() -> None:
     first message the second stage's host has issued its first forward, and then its backward."""
     costs = costs_of([1.0] * 2, 0.0, 0.0, host=3.0)
     assert length(costs, (1, 1), 1) == 3 + 1 + 2 + 2
+
+
+def test_a_host_that_waits_for_the_device_does_not_work_ahead() -> None:
+    """Each of four passes in a row takes the host's 3 ms."""
+    costs = costs_of([1.0] * 2, 0.0, 0.0, host=3.0, stops=True)
+    assert length(costs, (1, 1), 1) == 3 + 3 + 3 + 3
 
 
 def test_a_longer_step_repeats_its_period() -> None:

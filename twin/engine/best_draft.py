@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from twin.arch.remembered import remembered
 from twin.engine.lower import lower
-from twin.engine.simulate import simulate
+from twin.engine.simulate import step_ns
 from twin.loading import scenario_hash
 from twin.planning.compile import drafts
 from twin.planning.types import Plan
@@ -37,4 +37,4 @@ class _Drafts:
 @remembered(32)
 def _best(asked: _Drafts) -> int:
     """The place of the shortest step."""
-    return min(range(len(asked.plans)), key=lambda at: simulate(lower(asked.plans[at])).step_ns)
+    return min(range(len(asked.plans)), key=lambda at: step_ns(lower(asked.plans[at])))

@@ -28,7 +28,16 @@ def simulate(
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
     with _keeping_all():
-        return _by_events(program, progress, extrapolate)
+        return traced(program, *_by_events(program, progress, extrapolate))
+
+
+def step_ns(program: Program) -> int:
+    """How long a step takes, as `simulate` says, without what else happens in it."""
+    with _keeping_all():
+        graph, played, period = _by_events(program, None, True)
+        played_ns = int((played.end - beginnings(graph, played, program)[graph.role]).max())
+        repeats, length = _repeated(program, graph, period)
+        return played_ns + repeats * length
 
 
 @contextmanager
@@ -44,7 +53,10 @@ def _keeping_all() -> Generator[None]:
             gc.enable()
 
 
-def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -> Trace:
+def _by_events(
+    program: Program, progress: Progress | None, extrapolate: bool
+) -> tuple[Graph, Played, Period | None]:
+    """What is played of a step, and the part of it that repeats."""
     microbatches = enough_microbatches(program) if extrapolate and program.repeats else None
     while microbatches is not None:
         graph = unroll(program, microbatches)
@@ -52,10 +64,10 @@ def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -
         period = prove(graph.marks, played, program, microbatches)
         rest = 0 if period is None else (program.microbatches - microbatches) % period.microbatches
         if period is not None and rest == 0:
-            return traced(program, graph, played, period)
+            return graph, played, period
         microbatches = worth_playing(program, microbatches + rest if rest else 2 * microbatches)
     graph = unroll(program, program.microbatches)
-    return traced(program, graph, play(graph, program, progress))
+    return graph, play(graph, program, progress), None
 
 
 def traced(program: Program, graph: Graph, played: Played, period: Period | None = None) -> Trace:
@@ -63,8 +75,7 @@ def traced(program: Program, graph: Graph, played: Played, period: Period | None
     begins = beginnings(graph, played, program)
     played_ns = int((played.end - begins[graph.role]).max())
     done = int(graph.microbatch.max()) + 1
-    extra = 0 if period is None else (program.microbatches - done) // period.microbatches
-    length = 0 if period is None else period.length_ns
+    extra, length = _repeated(program, graph, period)
     windows = np.array([0] * len(begins) if period is None else period.windows)
     step_ns = played_ns + extra * length
     ends = begins + played_ns
@@ -96,6 +107,14 @@ def traced(program: Program, graph: Graph, played: Played, period: Period | None
         window_end=window_start + length,
         critical=tuple(critical[critical != NONE].tolist()),
     )
+
+
+def _repeated(program: Program, graph: Graph, period: Period | None) -> tuple[int, int]:
+    """How often a played step's period comes again, and its nanoseconds."""
+    if period is None:
+        return 0, 0
+    done = int(graph.microbatch.max()) + 1
+    return (program.microbatches - done) // period.microbatches, period.length_ns
 
 
 def _sum(one: dict[str, int], other: dict[str, int], times: int = 1) -> dict[str, int]:

@@ -21,6 +21,7 @@ from twin.planning.mesh import lay_out, placements
 from twin.planning.policies import Arrangement, PolicyChoice
 from twin.planning.split_costs import step_costs
 from twin.planning.split_search import (
+    FAR,
     Split,
     balance_within,
     first_splits,
@@ -28,7 +29,6 @@ from twin.planning.split_search import (
     one_moved,
     search_within,
     shortest,
-    surely_longer,
 )
 from twin.planning.stages import Busy, Job, evenly, job_of
 from twin.planning.step_length import StepCosts, StepLength
@@ -112,31 +112,36 @@ class _Arranger:
         found to fit joins; where none fits, the balanced one is all."""
         own, found = self.balanced(policies), self._shortest(policies)
         known = dict.fromkeys((found, own, *evenly(sum(own), len(own))))
-        near = self._near(list(known), policies)
-        if found in near:
-            return near
-        usual = self._chunks(own, policies)[1]
-        if not usual.fits and _hopeless(usual):
-            return near or [own]
-        known = dict.fromkeys((*near, self._within(policies)))
+        if not self._chunks(found, policies)[1].fits:
+            usual = self._chunks(own, policies)[1]
+            if _hopeless(usual):
+                return [own]
+            known |= {self._within(policies): None}
         return self._near(list(known), policies) or [own]
 
     def _near(self, splits: Sequence[Split], policies: Policies) -> list[Split]:
         """Splits that fit, the shortest by the light model first, and none that is surely
         longer."""
-        lengths = [0] * len(splits)
+        lengths, most = [0] * len(splits), 0.0
         if self.searches:
             step, places = self.step(policies)
             lengths = step(splits, places)
         found: list[Split] = []
-        least = 0
         for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
-            if found and surely_longer(length, least):
+            split = splits[place]
+            if found and length > most:
                 break
-            if self._chunks(splits[place], policies)[1].fits:
-                least = least if found else length
-                found.append(splits[place])
+            if self._chunks(split, policies)[1].fits:
+                most = most if found else (1 + self._far(split, policies)) * length
+                found.append(split)
         return found
+
+    def _far(self, split: Split, policies: Policies) -> float:
+        """By what share another split has to be longer by the light model to be so by events."""
+        if not self.searches:
+            return 0.0
+        step, places = self.step(policies)
+        return FAR[not step.waits_for_kernels(split, places)]
 
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""
@@ -252,14 +257,18 @@ class SplitRanking:
         self._policies = scenario.memory.of_chunks(self._own.chunk_map.stage_of)
         self._light, self._places = self._own.step(self._policies)
 
-    def begin(self) -> list[Split]:
-        """The split that a plan has or finds, the even ones, the balanced one, and the best of
-        those that a search begins with."""
+    def known(self) -> list[Split]:
+        """The balanced split and the even ones."""
         balanced = self._own.balanced(self._policies)
+        return list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
+
+    def begin(self) -> list[Split]:
+        """The split that is written, those between which a plan chooses, the even ones, the
+        balanced one, and the best of those that a search begins with."""
         written = self._own.scenario.parallel.layers
-        known = [*([written] if written else []), *self._own.splits_for(self._policies)]
-        known += [*evenly(sum(balanced), len(balanced)), balanced]
-        return list(dict.fromkeys((*known, *self._ranked(first_splits(self._light, balanced)))))
+        drafts, known = self._own.splits_for(self._policies), self.known()
+        first = self._ranked(first_splits(self._light, known[0]))
+        return list(dict.fromkeys((*([written] if written else []), *drafts, *known, *first)))
 
     def around(self, split: Split) -> list[Split]:
         """Splits after one move of a layer, where chunks are few also after two."""

@@ -38,10 +38,10 @@ and ZeRO's gathers and reductions follow."""
 
 PassParts: TypeAlias = tuple[float, ...]
 """Seconds of a pass, by the places below."""
-WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS, EXCHANGES = range(9)
+WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS, STOPS = range(9)
 """Kernels and exchanges that they wait for; exchanges that only a pair hides; the host thread;
 copies each way; exchanges over tensor ranks beside kernels; ZeRO's gathers; these and its
-reductions."""
+reductions; the host thread once more, of layers in which it waits for the device."""
 PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
 """The passes of a layer, as `Scale.passes` orders them."""
 
@@ -96,7 +96,7 @@ class Scale:
         if not self.host.ahead:
             kernels, issued = kernels + issued, 0.0
         copied = _copied(layer, self.scenario)
-        waited, paired, beside, number = self._exchanged(layer, kind)
+        waited, paired, beside = self._exchanged(layer, kind)
         return (
             kernels + waited,
             paired,
@@ -106,25 +106,28 @@ class Scale:
             beside,
             gathered := self._gathered(layer, kind),
             gathered + self._reduced(layer, kind),
-            number,
+            self._stops(layer, kind, issued),
         )
 
-    def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float, float]:
+    def _stops(self, layer: Layer, kind: Pass, issued: float) -> float:
+        """Seconds of the host in a pass in which it waits for the device."""
+        asked = _asked(layer, self.host, kind) if self.host.ahead else 0
+        return issued + asked * self.host.sync_ns / 1e9 if asked else 0.0
+
+    def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float]:
         """Seconds of a layer's exchanges, each on idle links: those that kernels wait for, those
         that only pairs hide, and those beside kernels."""
         part = checkpointed(layer, layer.policy.recompute) if kind in "BI" else None
-        found, number = [0.0, 0.0, 0.0], 0
+        found = [0.0, 0.0, 0.0]
         for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
             if isinstance(item, Exchange):
                 place = self._hidden(item, "forward")
-                found[place] += (own := self._seconds(item.forward, item.payload(), item.group))
-                number += own > 0
+                found[place] += self._seconds(item.forward, item.payload(), item.group)
         for item in layer.items if kind in "BI" else ():
             if isinstance(item, Exchange):
                 size, place = item.payload(backward=True), self._hidden(item, "backward")
-                found[place] += (own := self._seconds(item.backward, size, item.group))
-                number += own > 0
-        return found[0], found[1], found[2], number
+                found[place] += self._seconds(item.backward, size, item.group)
+        return found[0], found[1], found[2]
 
     def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> int:
         """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
@@ -134,7 +137,7 @@ class Scale:
             beside = parallel.overlap_tensor == "pieces" or item.forward is None
             beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
             return 2 if beside else 0
-        return 1 if parallel.schedule.pairs else 0
+        return 1 if item.group != "context" and parallel.schedule.pairs else 0
 
     def _gathered(self, layer: Layer, kind: Pass) -> float:
         """Seconds in which ZeRO gathers a layer's weights."""
@@ -227,6 +230,18 @@ def _issued(layer: Layer, host: HostCosts, kind: Pass) -> float:
             total += host.op(item, "forward") if alone_again else 0.0
         elif item.backward and back:
             total += host.exchange(item.name, backward=True)
+    return total
+
+
+def _asked(layer: Layer, host: HostCosts, kind: Pass) -> int:
+    """How often the host waits for the device in one pass."""
+    part = checkpointed(layer, layer.policy.recompute) if kind in "BI" else None
+    total = 0
+    for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
+        if isinstance(item, Op):
+            total += host.waits_for(item.name)
+        elif item.forward:
+            total += bool(host.asks(item.name, asks=item.asks))
     return total
 
 

@@ -34,8 +34,10 @@ SURE: Final = 0.01
 UNSURE: Final = 0.05
 """The same where a rank waits for more than kernels and the exchanges between them: there the model
 may order two splits wrongly by up to so much."""
-FAR: Final = 0.15
-"""OURS: a step that is longer than another by so much is so by events, too."""
+FAR: Final = (0.08, 0.2)
+"""OURS: by so much a step has to be longer to be so by events, too; the second where a rank waits
+for more than kernels. Of 909 pairs of splits the model ordered some wrongly that it had 6 and 14 %
+apart."""
 BATCH: Final = 64
 """Most splits whose steps are looked at in one round."""
 LOOKED_AT: Final = 2**17
@@ -58,11 +60,6 @@ def shortest(
     """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
     `policies`: the place of each part's memory policy in `by_policy`."""
     return search(StepLength(by_policy, schedule, shape), balanced, policies)[0]
-
-
-def surely_longer(length: int, other: int) -> bool:
-    """Whether a step is longer than another by more than the model has ever been seen to miss."""
-    return length > (1 + FAR) * other
 
 
 def surely_shorter(

@@ -4,10 +4,11 @@ once.
 The schedule's order is exact (`twin.planning.turn_levels`), and a step is the longest path through
 it. A pass runs its kernels and the exchanges that they wait for. ZeRO-3 gathers each layer beside
 the layer before it, so that only the first gather of a pass is waited for. The host thread, copies
-and ZeRO's exchanges work a turn or two ahead, and turns wait for them. A pair lasts as long as its
-busiest part. A message takes its time on an idle link. A step opens with the weights that its
-first stage gathers. It closes with each stage's reductions, an agreement of all stages, and each
-stage's update and gathers.
+and ZeRO's exchanges work a turn or two ahead, and turns wait for them. A host that waits for the
+device in a pass cannot work ahead of that pass. A pair lasts as long as its busiest part. A message
+takes its time on an idle link. A step opens with the weights that its first stage gathers. It
+closes with each stage's reductions, an agreement of all stages, and each stage's update and
+gathers.
 
 Left out: links and SMs that several share, the order of blocks within a pass or a pair, and garbage
 collections. Times are whole nanoseconds, so that equal is equal on every machine.
@@ -23,13 +24,13 @@ import numpy as np
 
 from twin.planning.layer_times import (
     BESIDE,
-    EXCHANGES,
     FROM_HOST,
     GATHERED,
     HOST,
     PAIRED,
     PASSES,
     SHARDS,
+    STOPS,
     TO_HOST,
     WAITED,
     PassParts,
@@ -188,10 +189,9 @@ class StepLength:
         busy = np.stack([sum(passes[:, part, kind] for part, kind in turn) for turn in turns])
         alone = np.array([len(turn) == 1 for turn in turns])[:, None]
         waited, hidden = busy[..., WAITED], busy[..., PAIRED]
-        left = np.stack([_left(passes, turn) for turn in turns])
-        together = np.maximum(waited - left[..., 0], hidden - left[..., 1]) + left.sum(-1)
-        durations = np.where(alone, waited + hidden, together)
-        np.maximum(durations, busy[..., BESIDE], out=durations)
+        durations = np.where(alone, waited + hidden, np.maximum(waited, hidden))
+        for part in (BESIDE, STOPS):
+            np.maximum(durations, busy[..., part], out=durations)
         away = np.array([step.offloaded[turn[0][1]] for turn in step.kinds])[:, None]
         lanes: list[Lane] = []
         for part, ahead in AHEAD.items():
@@ -229,18 +229,6 @@ class StepLength:
         if self.staggered:
             return (reduced + closes).max(0)
         return reduced.max(0) + closes.max(0)
-
-
-def _left(passes: Numbers, turn: Sequence[tuple[int, int]]) -> Numbers:
-    """Nanoseconds of a pair's longer pass behind the last exchange of the other: kernels, and
-    exchanges that nothing hides."""
-    if len(turn) == 1:
-        return np.zeros((len(passes), 2), np.int64)
-    one, two = (passes[:, part, kind] for part, kind in turn)
-    first, second = one[..., EXCHANGES], two[..., EXCHANGES]
-    longer = np.where((first > second)[:, None], one, two)[..., [WAITED, PAIRED]]
-    most, least = np.maximum(first, second), np.minimum(first, second)
-    return longer * (most - least)[:, None] // np.maximum(most, 1)[:, None]
 
 
 def _lengths(schedule: Schedule, shape: Shape) -> tuple[int, ...]:
