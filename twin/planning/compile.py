@@ -29,8 +29,9 @@ from twin.planning.split_search import (
     one_moved,
     search_within,
     shortest,
+    usual_splits,
 )
-from twin.planning.stages import Busy, Job, evenly, job_of
+from twin.planning.stages import Busy, Job, job_of
 from twin.planning.step_length import StepCosts, StepLength
 from twin.planning.types import Chunk, Memory, Mesh, Plan
 from twin.scenario import Scenario
@@ -111,7 +112,7 @@ class _Arranger:
         is not sure that they take longer. Where the shortest does not fit, the shortest that is
         found to fit joins; where none fits, the balanced one is all."""
         own, found = self.balanced(policies), self._shortest(policies)
-        known = dict.fromkeys((found, own, *evenly(sum(own), len(own))))
+        known = dict.fromkeys((found, *usual_splits(own)))
         if not self._chunks(found, policies)[1].fits:
             usual = self._chunks(own, policies)[1]
             if _hopeless(usual):
@@ -257,18 +258,18 @@ class SplitRanking:
         self._policies = scenario.memory.of_chunks(self._own.chunk_map.stage_of)
         self._light, self._places = self._own.step(self._policies)
 
-    def known(self) -> list[Split]:
+    @property
+    def usual(self) -> list[Split]:
         """The balanced split and the even ones."""
-        balanced = self._own.balanced(self._policies)
-        return list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
+        return usual_splits(self._own.balanced(self._policies))
 
     def begin(self) -> list[Split]:
         """The split that is written, those between which a plan chooses, the even ones, the
         balanced one, and the best of those that a search begins with."""
         written = self._own.scenario.parallel.layers
-        drafts, known = self._own.splits_for(self._policies), self.known()
-        first = self._ranked(first_splits(self._light, known[0]))
-        return list(dict.fromkeys((*([written] if written else []), *drafts, *known, *first)))
+        drafts, usual = self._own.splits_for(self._policies), self.usual
+        first = self._ranked(first_splits(self._light, usual[0]))
+        return list(dict.fromkeys((*([written] if written else []), *drafts, *usual, *first)))
 
     def around(self, split: Split) -> list[Split]:
         """Splits after one move of a layer, where chunks are few also after two."""

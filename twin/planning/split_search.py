@@ -4,10 +4,10 @@ the step (`twin.planning.step_length`).
 The search begins with the even splits, the balanced one (`twin.planning.stages`), and splits that
 are even but for their ends; where all splits are few, with all. From the best it moves one layer at
 a time from one chunk to another, as long as the step gets shorter. Only moves that shorten the
-longest path can help, since a path that got longer bounds the step from below. The balanced split
-wins unless the best is shorter by more than the model's usual error (`SURE`, `UNSURE`). Mirrored
-stages, as of DualPipe, keep the balanced one: their pairs depend on the order of blocks, which the
-model leaves out.
+longest path can help, since a path that got longer bounds the step from below. Mirrored stages, as
+of DualPipe, are not searched: their pairs depend on the order of blocks, which the model leaves
+out. What is found is a draft beside the balanced split and the even ones; events decide between
+those that the model has less than `FAR` apart (`twin.engine.plan`).
 
 A split that does not fit in memory gives way to the shortest that does (`search_within`). While
 none does, layers leave the stages that are too full.
@@ -29,11 +29,13 @@ Split: TypeAlias = tuple[int, ...]
 Over: TypeAlias = Callable[[Split], Sequence[float]]
 """Bytes by which a split exceeds the memory of every stage."""
 
+WORTH: Final = 0.005
+"""OURS: by so much a step has to be shorter for a split that is neither balanced nor even, as for
+an edit of `twin improve`."""
 SURE: Final = 0.01
-"""OURS: by so much a step has to be shorter for another split to win over the balanced one."""
+"""OURS: by so much a step has to be shorter for memory policies that differ by stage."""
 UNSURE: Final = 0.05
-"""The same where a rank waits for more than kernels and the exchanges between them: there the model
-may order two splits wrongly by up to so much."""
+"""The same where a rank waits for more than kernels and the exchanges between them."""
 FAR: Final = (0.08, 0.2)
 """OURS: by so much a step has to be longer to be so by events, too; the second where a rank waits
 for more than kernels. Of 909 pairs of splits the model ordered some wrongly that it had 6 and 14 %
@@ -57,9 +59,19 @@ def shortest(
     balanced: Split,
     policies: tuple[int, ...] = (0,),
 ) -> Split:
-    """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
-    `policies`: the place of each part's memory policy in `by_policy`."""
-    return search(StepLength(by_policy, schedule, shape), balanced, policies)[0]
+    """The split with which a step is shortest, the balanced and the even ones unless another is
+    worth it; `shape`: stages, chunks per stage, micro-batches; `policies`: the place of each part's
+    memory policy in `by_policy`."""
+    step = StepLength(by_policy, schedule, shape)
+    best, least, _ = search(step, balanced, policies)
+    usual = usual_splits(balanced)
+    length, place = min(zip(step(usual, policies), range(len(usual)), strict=True))
+    return best if least < (1 - WORTH) * length else usual[place]
+
+
+def usual_splits(balanced: Split) -> list[Split]:
+    """The balanced split and the even ones."""
+    return list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
 
 
 def surely_shorter(
@@ -114,8 +126,7 @@ def balance_within(
     def moves(split: Split) -> list[Split]:
         return [moved for moved, *_ in one_moved(split)]
 
-    starts = list(dict.fromkeys((balanced, *evenly(sum(balanced), len(balanced)))))
-    return _within(starts, lengths, moves, over, stages_of_part)
+    return _within(usual_splits(balanced), lengths, moves, over, stages_of_part)
 
 
 def _within(
@@ -164,7 +175,7 @@ def _nearest(
 
 def first_splits(step: StepLength, balanced: Split) -> list[Split]:
     """The splits that a search begins with."""
-    known = balanced, *evenly(step.layers, step.parts)
+    known = usual_splits(balanced)
     if comb(step.layers + step.parts - 1, step.layers) <= BATCH:
         return list(dict.fromkeys((*known, *_every(step.layers, step.parts))))
     starts = list(dict.fromkeys((*known, *_light_ends(step.layers, step.parts))))
