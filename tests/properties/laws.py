@@ -19,19 +19,16 @@ from twin.engine.steady import ROUNDING_NS
 from twin.engine.trace import Trace
 from twin.errors import ScenarioError
 from twin.loading import resolve, scenario_hash
+from twin.planning.compile import SplitRanking
 from twin.planning.types import Plan
 from twin.reports import Report, report
 
 ANOMALY: Final = 1.09
 """Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
 (`tests/engine/test_anomalies.py`)."""
-UNEVEN: Final = 1.05
-"""How much longer than an even split's a step may be."""
-TIES: Final = 1.1
-"""How much a faster GPU may lengthen a step that it splits anew. A found split has to be better by
-a margin: of 794 random layouts three got longer, by 1.2, 1.4 and 9.7 %."""
-MANY: Final = 4
-"""Micro-batches for each stage from which the steady state decides, by which layers are split."""
+TIES: Final = 1.02
+"""How much a faster GPU may lengthen a step that it splits anew. Events judge a few drafts, and of
+1,000 random layouts none got longer by more than TODO."""
 SECONDS: Final = 20.0
 """Of one core, for anything that is asked."""
 BARE: Final = "software=null"
@@ -129,7 +126,7 @@ def is_no_slower_on_a_faster_gpu(case: Case) -> None:
 
 
 def is_no_slower_on_a_faster_gpu_that_splits_anew(case: Case) -> None:
-    """Nor, but for the light model's errors, with the split that the faster GPU gets."""
+    """Nor with the split that the faster GPU gets."""
     gpu = case.scenario.cluster.node.gpu
     for name, unit in (("memory_bandwidth", "B/s"), ("bf16_dense", "FLOP/s")):
         sets = f"cluster.node.gpu.{name}={1.5 * getattr(gpu, name):.0f}{unit}"
@@ -164,27 +161,20 @@ def pays_for_memory_with_time(case: Case) -> None:
         assert case.peak <= here.peak * (1 + 1e-9)
 
 
-def is_split_at_least_as_well_as_evenly(case: Case) -> None:
-    """The automatic split is as good as the even one, where the steady state decides: the balance
-    leaves out what closes a step, and ZeRO's exchanges."""
-    parts, stages = len(case.split), case.plan.mesh.pipeline
-    if case.plan.microbatches < MANY * stages or stages == 1:
-        return
-    left_out = ("optimizer", "exposed_data", "exposed_offload")
-    if max(sum(row[name] for name in left_out) for row in case.trace.breakdown_ns) > (
-        case.trace.step_ns / 4
-    ):
-        return
-    layers = case.scenario.model.layers
-    even = [layers // parts + (part < layers % parts) for part in range(parts)]
-    other = Case(case.attack, *case.overrides, f"{LAYERS}={even}")
-    assert case.trace.step_ns <= UNEVEN * other.trace.step_ns
+def is_split_at_least_as_well_as_usual(case: Case) -> None:
+    """The split of a plan that names none is not longer than the balanced and the even ones that
+    fit in memory."""
+    if case.plan.memory.fits:
+        for split in SplitRanking(case.scenario).usual:
+            other = case.but(f"{LAYERS}={list(split)}")
+            if other.plan.memory.fits:
+                assert case.trace.step_ns <= other.trace.step_ns, split
 
 
 ANSWERS: Final[tuple[Callable[[Case], None], ...]] = (
     adds_up,
     is_in_its_interval,
-    is_split_at_least_as_well_as_evenly,
+    is_split_at_least_as_well_as_usual,
 )
 """Laws of one answer."""
 CHANGES: Final[tuple[Callable[[Case], None], ...]] = (

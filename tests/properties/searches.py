@@ -88,7 +88,8 @@ def best_of_all_splits(attack: Written) -> str | None:
 
 
 def no_worse_split(attack: Written) -> str | None:
-    """The split of a plan that names none is not longer than the even or the balanced one."""
+    """The split of a plan that names none is not longer than the even ones and the balanced
+    one."""
     scenario = attack.scenario()
     own = _step(scenario)
     if own == inf:

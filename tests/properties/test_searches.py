@@ -1,9 +1,15 @@
-"""Laws of the searches on one small layout; `tests.properties.campaign` draws hundreds."""
+"""Laws of the searches on one small layout, and of splits on random ones;
+`tests.properties.campaign` draws hundreds."""
 
-from tests.properties.attack import Written
+import pytest
+from hypothesis import given, settings
+
+from tests.properties.attack import UNCHECKED, Written
 from tests.properties.searches import (
     Tight,
     best_of_all_splits,
+    few,
+    many,
     no_slower_stages,
     no_worse_split,
 )
@@ -36,3 +42,23 @@ def test_the_search_for_a_split_finds_what_exhaustion_finds() -> None:
 
 def test_stages_that_choose_are_no_slower_than_a_uniform_policy() -> None:
     assert no_slower_stages(Tight((SMALL, 0.5))) is None
+
+
+@settings(max_examples=10, suppress_health_check=UNCHECKED)
+@given(many())
+def test_a_plan_that_names_no_split_has_none_that_is_worse_than_the_usual_ones(attack):
+    no_worse_split(attack)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, suppress_health_check=UNCHECKED)
+@given(many())
+def test_two_hundred_large_plans_have_no_worse_split(attack):
+    no_worse_split(attack)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, suppress_health_check=UNCHECKED)
+@given(few())
+def test_the_search_for_a_split_finds_the_best_of_two_hundred_small_plans(attack):
+    best_of_all_splits(attack)

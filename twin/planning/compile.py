@@ -8,6 +8,7 @@ Layers are split over chunks as written in `parallel.layers`, or so that a step 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import TypeAlias
 
 from twin.errors import Problem, ScenarioError
@@ -123,26 +124,19 @@ class _Arranger:
     def _near(self, splits: Sequence[Split], policies: Policies) -> list[Split]:
         """Splits that fit, the shortest by the light model first, and none that is surely
         longer."""
-        lengths, most = [0] * len(splits), 0.0
+        lengths = [0] * len(splits)
         if self.searches:
             step, places = self.step(policies)
             lengths = step(splits, places)
         found: list[Split] = []
+        least = inf
         for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
-            split = splits[place]
-            if found and length > most:
+            if length > (1 + FAR) * least:
                 break
-            if self._chunks(split, policies)[1].fits:
-                most = most if found else (1 + self._far(split, policies)) * length
-                found.append(split)
+            if self._chunks(splits[place], policies)[1].fits:
+                least = min(least, length)
+                found.append(splits[place])
         return found
-
-    def _far(self, split: Split, policies: Policies) -> float:
-        """By what share another split has to be longer by the light model to be so by events."""
-        if not self.searches:
-            return 0.0
-        step, places = self.step(policies)
-        return FAR[not step.waits_for_kernels(split, places)]
 
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""

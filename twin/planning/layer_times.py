@@ -122,11 +122,11 @@ class Scale:
         for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
             if isinstance(item, Exchange):
                 place = self._hidden(item, "forward")
-                found[place] += self._seconds(item.forward, item.payload(), item.group)
+                found[place] += self.seconds(item.forward, item.payload(), item.group)
         for item in layer.items if kind in "BI" else ():
             if isinstance(item, Exchange):
                 size, place = item.payload(backward=True), self._hidden(item, "backward")
-                found[place] += self._seconds(item.backward, size, item.group)
+                found[place] += self.seconds(item.backward, size, item.group)
         return found[0], found[1], found[2]
 
     def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> int:
@@ -134,7 +134,8 @@ class Scale:
         parallel = self.scenario.parallel
         if item.group == "tensor":
             # What is gathered for weights alone comes beside the input's gradient.
-            beside = parallel.overlap_tensor == "pieces" or item.forward is None
+            for_weights = item.forward is None and item.backward == "all_gather"
+            beside = parallel.overlap_tensor == "pieces" or for_weights
             beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
             return 2 if beside else 0
         return 1 if item.group != "context" and parallel.schedule.pairs else 0
@@ -156,10 +157,11 @@ class Scale:
     def over_replicas(self, kind: CollectiveKind, weights: Weights, width: float) -> float:
         """Seconds of a collective of weights over the ranks that hold the same ones, with so many
         bytes each."""
-        dense = self._seconds(kind, width * dense_weights(weights), "data")
-        return dense + self._seconds(kind, width * weights.expert, "expert_data")
+        dense = self.seconds(kind, width * dense_weights(weights), "data")
+        return dense + self.seconds(kind, width * weights.expert, "expert_data")
 
-    def _seconds(self, kind: CollectiveKind | None, size: float, group: str) -> float:
+    def seconds(self, kind: CollectiveKind | None, size: float, group: str) -> float:
+        """Seconds of a collective over a group, on idle links."""
         placement, cluster = self.placements[group], self.scenario.cluster
         if kind is None or placement.size == 1 or not size:
             return 0.0

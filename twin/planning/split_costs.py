@@ -29,7 +29,7 @@ def step_costs(
         before=costs[0],
         layers=tuple(costs[1:behind]),
         behind=tuple(costs[behind:]),
-        message=_message(scenario, placements["pipeline"]),
+        message=_message(scale),
         each_pass=scale.host.microbatch,
         buckets=(parallel.overlap_param_gather, parallel.overlap_grad_reduce),
     )
@@ -79,10 +79,15 @@ def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:
     return total + max(seconds)
 
 
-def _message(scenario: Scenario, placement: Placement) -> float:
-    """Seconds of a message between neighbouring stages, on an idle link."""
+def _message(scale: Scale) -> float:
+    """Seconds of a message between neighbouring stages, on an idle link, and of the gather of one
+    that tensor ranks send in parts."""
+    scenario, placement = scale.scenario, scale.placements["pipeline"]
     if placement.size == 1:
         return 0.0
     link = "nvlink" if placement.per_node > 1 else "nic"
-    cluster = scenario.cluster
-    return boundary_bytes(scenario) / capacity(cluster, link) + latency(cluster, link, placement)
+    cluster, size = scenario.cluster, boundary_bytes(scenario)
+    sent = size / capacity(cluster, link) + latency(cluster, link, placement)
+    if scenario.parallel.sequence_parallel:
+        return sent
+    return sent + scale.seconds("all_gather", size * scenario.parallel.tensor, "tensor")
