@@ -8,6 +8,7 @@ Layers are split over chunks as written in `parallel.layers`, or so that a step 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
 
@@ -48,7 +49,16 @@ LEAST_SECONDS = 1e-6
 nanosecond, and less than one launch of a kernel takes on any GPU."""
 
 
-def drafts(scenario: Scenario) -> tuple[Plan, ...]:
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A run that a scenario leaves open."""
+
+    plan: Plan
+    odd: bool = False
+    """Whether its split is neither balanced nor even, so that its step has to be worth it."""
+
+
+def drafts(scenario: Scenario) -> tuple[Draft, ...]:
     """The runs that a scenario leaves open, the best by the light model first: several where the
     split of layers is left out, or where stages choose their memory policies.
 
@@ -63,19 +73,22 @@ def drafts(scenario: Scenario) -> tuple[Plan, ...]:
         raise ScenarioError(scenario.locate(found))
     count = microbatches(scenario)
     return tuple(
-        Plan(
-            scenario=scenario,
-            mesh=mesh,
-            chunks=chunks,
-            microbatches=count,
-            placements=placed,
-            memory=memory,
-            warnings=(
-                *caveats(scenario, mesh, chunks),
-                *memory_caveats(scenario, chunks, memory),
+        Draft(
+            Plan(
+                scenario=scenario,
+                mesh=mesh,
+                chunks=chunks,
+                microbatches=count,
+                placements=placed,
+                memory=memory,
+                warnings=(
+                    *caveats(scenario, mesh, chunks),
+                    *memory_caveats(scenario, chunks, memory),
+                ),
             ),
+            odd,
         )
-        for chunks, memory in _Arranger(scenario, mesh, placed, count).arranged()
+        for chunks, memory, odd in _Arranger(scenario, mesh, placed, count).arranged()
     )
 
 
@@ -96,16 +109,17 @@ class _Arranger:
         self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
         self.shape = mesh.pipeline, scenario.parallel.virtual, count
 
-    def arranged(self) -> Iterator[tuple[tuple[Chunk, ...], Memory]]:
-        """The chunks and their ledger, of each draft."""
+    def arranged(self) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
+        """The chunks and their ledger, of each draft, and whether its split is odd."""
         if isinstance(self.scenario.memory.by_stage, str):
             for found in self._by_stage():
-                yield found.chunks, found.memory
+                yield found.chunks, found.memory, False
             return
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
         written = self.scenario.parallel.layers
-        for split in [written] if written else self.splits_for(policies):
-            yield self._chunks(split, policies)
+        usual = [written] if written else usual_splits(self.balanced(policies))
+        for split in usual if written else self.splits_for(policies):
+            yield *self._chunks(split, policies), split not in usual
 
     def splits_for(self, policies: Policies) -> list[Split]:
         """The splits between which events decide: that with which a step is shortest by the light

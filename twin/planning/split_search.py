@@ -29,9 +29,6 @@ Split: TypeAlias = tuple[int, ...]
 Over: TypeAlias = Callable[[Split], Sequence[float]]
 """Bytes by which a split exceeds the memory of every stage."""
 
-WORTH: Final = 0.005
-"""OURS: by so much a step has to be shorter for a split that is neither balanced nor even, as for
-an edit of `twin improve`."""
 SURE: Final = 0.01
 """OURS: by so much a step has to be shorter for memory policies that differ by stage."""
 UNSURE: Final = 0.05
@@ -58,14 +55,9 @@ def shortest(
     balanced: Split,
     policies: tuple[int, ...] = (0,),
 ) -> Split:
-    """The split with which a step is shortest, the balanced and the even ones unless another is
-    worth it; `shape`: stages, chunks per stage, micro-batches; `policies`: the place of each part's
-    memory policy in `by_policy`."""
-    step = StepLength(by_policy, schedule, shape)
-    best, least, _ = search(step, balanced, policies)
-    usual = usual_splits(balanced)
-    length, place = min(zip(step(usual, policies), range(len(usual)), strict=True))
-    return best if least < (1 - WORTH) * length else usual[place]
+    """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
+    `policies`: the place of each part's memory policy in `by_policy`."""
+    return search(StepLength(by_policy, schedule, shape), balanced, policies)[0]
 
 
 def usual_splits(balanced: Split) -> list[Split]:
