@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from twin.engine import lower, plan, simulate
+from twin.engine.best_draft import WORTH
 from twin.loading import load
 from twin.planning.chunks import layers_of
 from twin.planning.layer_times import KERNELS, weigh
@@ -47,12 +49,13 @@ def test_a_split_is_no_slower_than_the_even_one(small: Path, offload: str) -> No
 
 
 def test_a_faster_gpu_never_lengthens_a_step(small: Path) -> None:
+    """But for what an odd split has to be worth."""
     gpu = load(small).cluster.node.gpu
     times = [
         step_ns(small, f"cluster.node.gpu.memory_bandwidth={speed * gpu.memory_bandwidth}B/s")
         for speed in (1, 1.25, 2, 4)
     ]
-    assert times == sorted(times, reverse=True)
+    assert all(fast <= (1 + WORTH) * slow for slow, fast in pairwise(times))
 
 
 def test_zeros_gathers_are_a_part_that_sharding_and_links_make_longer(small: Path) -> None:
