@@ -366,7 +366,7 @@ def mixed_pods(scenario: Scenario, mesh: Mesh) -> list[Warning]:
 
 
 def balance(scenario: Scenario) -> list[Warning]:
-    """Automatic splits look at kernels only."""
+    """Automatic splits are the best of a few."""
     if scenario.parallel.layers is not None or scenario.parallel.pipeline == 1:
         return []
     return [_warning("balanced-by-kernels")]
