@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import SMALL, Command
+from twin.engine import plan
 from twin.interop.export import bridge, torchtitan
 from twin.interop.export.base import stamp_of_plan
 from twin.interop.export.megatron.launch import launch
@@ -25,7 +26,6 @@ from twin.interop.importing.megatron import understood
 from twin.interop.importing.torchtitan import TABLE
 from twin.loading import load
 from twin.loading.files import read_data
-from twin.planning import plan
 from twin.planning.types import Plan
 from twin.schedules.one_f_one_b import OneForwardOneBackward
 
