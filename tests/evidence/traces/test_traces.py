@@ -189,11 +189,13 @@ def test_a_torn_or_strange_file_gives_what_it_has(tmp_path: Path) -> None:
         ("hello", "no `traceEvents`"),
         ("", "no `traceEvents`"),
         ('{"traceEvents": [{"ph": "X", nonsense}]}', "not JSON"),
+        ('{"traceEvents": [{"ph": "X", "name": "\udcff"}]}', "not JSON"),
+        ('{"\udcff": 1, "traceEvents": []}', "no kernel of a GPU"),
         ('{"traceEvents": []}', "no kernel of a GPU, and no operator"),
     ],
 )
 def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    (tmp_path / "x.json").write_text(text)
+    (tmp_path / "x.json").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=says):
         read_rank(tmp_path / "x.json")
 

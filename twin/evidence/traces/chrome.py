@@ -149,10 +149,10 @@ class Chrome:
         text = b"[" + block.strip(b" \t\r\n,") + b"]"
         try:
             yield from decoder.decode(text)
-        except msgspec.DecodeError:
+        except _WRONG:
             try:
                 one_by_one = _ANY.decode(text)
-            except msgspec.DecodeError as error:
+            except _WRONG as error:
                 raise self._wrong(f"its events are not JSON: {error}") from None
             for one in one_by_one:
                 try:
@@ -170,6 +170,8 @@ class Chrome:
 
 
 _ANY: Final = msgspec.json.Decoder(list[Any])
+_WRONG: Final = (msgspec.DecodeError, UnicodeDecodeError)
+"""What a decoder raises for text that is not JSON in UTF-8."""
 
 
 def _unpacked(raw: BinaryIO) -> Iterator[bytes]:
@@ -192,7 +194,7 @@ def _head(text: bytes) -> dict[str, Any]:
     """What a file says before its events; nothing where that is cut in a way nobody knows."""
     try:
         found = msgspec.json.decode(text.rstrip().rstrip(b",") + b"}")
-    except msgspec.DecodeError:
+    except _WRONG:
         return {}
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
