@@ -26,9 +26,9 @@ from twin.reports import Report, report
 ANOMALY: Final = 1.09
 """Where flows meet, a faster kernel may lengthen a step: at most by 8.2 %, the largest known
 (`tests/engine/test_anomalies.py`)."""
-TIES: Final = 1.01
-"""How much a faster GPU may lengthen a step that it splits anew: events judge a few drafts, not all
-splits there are. The longest of some 1,000 random layouts is 0.6 % longer."""
+TIES: Final = 1.11
+"""How much a faster GPU may lengthen a step that it splits anew. Of 1,559 random layouts ten got
+longer by more than 1 %, by 10.9 % at worst; that one does with the same split, too."""
 SECONDS: Final = 20.0
 """Of one core, for anything that is asked."""
 BARE: Final = "software=null"
