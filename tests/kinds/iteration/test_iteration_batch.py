@@ -6,7 +6,10 @@ import random
 
 import pytest
 
+import twin
+from twin.engine import plan
 from twin.kinds.iteration.training import (
+    _with,
     at_once,
     batch,
     between,
@@ -14,8 +17,10 @@ from twin.kinds.iteration.training import (
     each_step,
     packed,
     padded,
+    trained,
 )
 from twin.kinds.iteration.types import Batch
+from twin.loading import load
 
 
 def drawn(count: int, most: int, seed: int = 0) -> list[int]:
@@ -119,3 +124,15 @@ def test_steps_of_sequences_dealt_at_once_wait_for_the_longest() -> None:
     assert at_once_tokens == 100.0
     other = [100, 100, 10, 10]
     assert batch(other, 100, each_step(other, 2, 2)).tokens == 55.0
+
+
+def test_a_run_splits_its_layers_once_whatever_its_sequences() -> None:
+    """The split is left out, and other micro-batches would choose another one."""
+    trainer = twin.plan(load("kimi-k2-rl-256xh800-disaggregated")).trainer
+    written = ",".join(map(str, trainer.layers_per_part))
+    one = Batch(10, 1000, (8,), 128_000.0, 45_000.0, 1.0)
+    same = twin.plan(load("kimi-k2-rl-256xh800-disaggregated", [f"parallel.layers=[{written}]"]))
+    assert trained(trainer, one, None) == trained(same.trainer, one, None)
+    for n in (2, 3):
+        step = plan(_with(trainer, one, 8, n))
+        assert step.layers_per_part == trainer.layers_per_part

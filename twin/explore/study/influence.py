@@ -165,14 +165,8 @@ def _known(asked: AskedField, base: Document, scenario: Scenario) -> tuple[Asked
 
 def with_split(base: Document, planned: Plan) -> Document:
     """The scenario with the plan's split of layers written out."""
-    parallel = planned.scenario.parallel
-    parts = parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).part_of
-    split = {
-        part: sum(layer.kind in ("dense", "moe") for layer in chunk.layers)
-        for part, chunk in zip(parts, planned.chunks, strict=True)
-    }
-    written_out = [split[part] for part in sorted(split)]
-    return {**base, "parallel": {**base["parallel"], "layers": written_out}}
+    layers = list(planned.layers_per_part)
+    return {**base, "parallel": {**base["parallel"], "layers": layers}}
 
 
 def _influence(

@@ -120,7 +120,7 @@ def _pass_ns(program: Program, template: Template) -> float:
 
 def _with(trainer: Plan, batch: Batch, count: int, n: int) -> Scenario:
     """The trainer with so many micro-batches per step, each of n sequences with as many tokens as
-    the batch's have."""
+    the batch's have. Its layers stay where they are: a run splits them once."""
     scenario, own = trainer.scenario, trainer.scenario.parallel
     part = 2 * own.context * own.tensor
     sequence = max(part, ceil(batch.tokens / n / part) * part)
@@ -132,7 +132,7 @@ def _with(trainer: Plan, batch: Batch, count: int, n: int) -> Scenario:
     }
     changed: dict[str, Any] = {
         "train": scenario.train.model_copy(update=train),
-        "parallel": own.model_copy(update={"micro_batch": n}),
+        "parallel": own.model_copy(update={"micro_batch": n, "layers": trainer.layers_per_part}),
     }
     return scenario.model_copy(update=changed)
 
