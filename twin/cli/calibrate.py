@@ -82,7 +82,7 @@ def _missing(path: str, sets: list[str], output: Output) -> int | None:
     if interval is None:
         message = f"the step of {run.scenario.name} has no interval that could be narrowed"
         fix = "no published run is on a GPU like its: calibrate from whatever you can measure"
-        raise UsageError([Problem("TW360", "", message, fix)])
+        raise UsageError([Problem("TW365", "", message, fix)])
     with progress_bar(output, "ranges") as progress:
         found = what_is_missing(run.scenario, run.report.step_ns / 1e9, interval, progress)
     head = {
