@@ -9,7 +9,7 @@ from pathlib import Path
 from twin.cli.output import Output
 from twin.engine import plan
 from twin.evidence.traces.answer import traced
-from twin.evidence.traces.chrome import SUFFIXES
+from twin.evidence.traces.read import SUFFIXES
 from twin.loading import load
 
 

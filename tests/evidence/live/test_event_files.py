@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from twin.evidence.live.event_files import EventReader, fields
+from twin.evidence.live.event_files import EventReader
 from twin.evidence.live.follower import follow
 from twin.evidence.live.trainer_log import Log
+from twin.evidence.traces.wire_format import fields
 
 
 def varint(number: int) -> bytes:

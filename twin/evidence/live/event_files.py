@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from twin.evidence.live.log_lines import TOLD, Facts
+from twin.evidence.traces.wire_format import fields
 
 NAMES: Final = tuple(TOLD["scalars"].values())
 """What trainers call the seconds of a step, the surest first."""
@@ -28,8 +29,6 @@ _LAST_OF_RECORD: Final = (1, 4)
 """A part that is a whole record, or its last one."""
 _LONGEST: Final = 1 << 28
 """Bytes of a record beyond which a file is damaged."""
-
-Value = int | bytes
 
 
 def is_event_file(head: bytes) -> bool:
@@ -167,40 +166,3 @@ def _number(name: str, text: bytes) -> dict[str, float]:
 
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else b""
-
-
-def fields(message: bytes) -> Iterable[tuple[int, Value]]:
-    """Number and value of each field of a protocol buffer, as far as it is one: whole numbers as
-    such, all else as bytes (https://protobuf.dev/programming-guides/encoding)."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        number, kind = key >> 3, key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield number, value
-            continue
-        if kind == 2:
-            length, at = _varint(message, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            return
-        if at + length > len(message):
-            return
-        yield number, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A whole number in groups of seven bits, and the place behind it."""
-    found = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            break
-        byte = message[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-    return found, at
