@@ -81,9 +81,10 @@ def test_the_text_of_a_bar_in_the_right_half_stands_left_of_it_away_from_the_cap
 
 
 def test_without_a_mark_every_text_stands_right_of_its_bar_and_the_chart_begins_at_zero():
-    figure = step_losses(FALL, "plan", "light").figure
-    assert all(trace.textposition == "outside" for trace in figure.data if trace.type == "bar")
-    assert figure.layout.xaxis.range[0] == 0
+    figure = step_losses(FALL, "plan", "light").figure.to_dict()
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    assert all(trace["textposition"] == "outside" for trace in bars)
+    assert figure["layout"]["xaxis"]["range"][0] == 0
 
 
 def test_a_figure_says_in_words_what_it_shows():
