@@ -109,6 +109,7 @@ def train(
             tasks.refuse_impossible(run.evaluate, world.ranks)
         speaks = world.first
         tell, progress = (tell or _silent, progress or _silent) if speaks else (_silent, _silent)
+        tell(words(run.train.precision, str(device)))
         folder = Path(run.train.output) if run.train.output else None
         group = world.groups["world"].handle
         checkpoint, refused = None, ()
@@ -116,7 +117,6 @@ def train(
             opening = opened(folder, existing)
             on_first(group, lambda: stack.enter_context(opening))
             checkpoint, refused = find(run, folder, tell, group)
-        tell(words(run.train.precision, str(device)))
         for warning in idle(run.memory, run.model, device):
             tell(f"{warning.path}: {warning.message}")
         trainee = build(run, world, device, resumes=checkpoint is not None)
