@@ -91,6 +91,7 @@ def test_equal_sequences_train_as_the_step_simulator_says() -> None:
         "train.sequence=2048tok",
         "parallel.micro_batch=4",
         "train.global_batch=128seq",
+        f"parallel.layers={list(found.trainer.layers_per_part)}",
     ]
     alone = load("kimi-k2-256xh800", [one for one in same if "rl." not in one])
     step = simulate(lower(plan(alone)))
