@@ -40,7 +40,8 @@ class StepMetrics:
     gradient_norm: float
     """L2 norm over all parameters, before Muon's orthogonalisation makes it meaningless."""
     max_logit: float
-    """S_max: the largest scaled attention logit of any head; Kimi K2, section 2.1."""
+    """S_max: the largest scaled attention logit of any head; Kimi K2, section 2.1. On a GPU,
+    while it is below QK-clip's threshold, an upper bound, by at most ln(keys)."""
     clipped_heads: int
     load_imbalance: float
     """Tokens of the fullest expert over the mean, in the worst layer; 0 without experts."""

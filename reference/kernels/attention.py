@@ -8,6 +8,7 @@ Legend: B batch, T queries, S keys seen, H heads, G kv heads, Q query-key width,
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from reference.kernels.path import computes
 
 
 def attention(
-    q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor, scale: float
+    q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor, scale: float, exact_above: float = -inf
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention: `(out_BTHV, lse_BHT, max_logit_H)`.
 
@@ -27,25 +28,33 @@ def attention(
     are cached. Head h reads kv head h // (H / G). `lse_BHT` is the log of the sum of exponentials
     of a row's scaled logits, `max_logit_H` the largest scaled logit, with its sign, over the batch
     and all visible pairs; both are fp32 (lse float64 for float64) and neither is differentiable.
+    A maximum at or below `exact_above` may be an upper bound instead, the head's largest lse: on a
+    GPU that saves a second product of queries and keys.
 
     Saves q, k, v, out and lse. Raises ValueError for shapes that do not fit.
     """
     _check(q_BTHQ, k_BSGQ, v_BSGV)
-    return _Attention.apply(q_BTHQ, k_BSGQ, v_BSGV, scale)  # pyright: ignore[reportReturnType]
+    return _Attention.apply(q_BTHQ, k_BSGQ, v_BSGV, scale, exact_above)  # pyright: ignore[reportReturnType]
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor, scale: float
+        ctx: Any,
+        q_BTHQ: Tensor,
+        k_BSGQ: Tensor,
+        v_BSGV: Tensor,
+        scale: float,
+        exact_above: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         ctx.scale, ctx.fused = scale, attention_cuda.fuses(q_BTHQ, k_BSGQ, v_BSGV)
         if q_BTHQ.is_meta:
             computes(_pairs(q_BTHQ, k_BSGQ) * 2 * (q_BTHQ.shape[3] + v_BSGV.shape[3]))
             made = _shapes(q_BTHQ, v_BSGV)
+        elif ctx.fused:
+            made = attention_cuda.forward(q_BTHQ, k_BSGQ, v_BSGV, scale, exact_above)
         else:
-            path = attention_cuda if ctx.fused else attention_blocks
-            made = path.forward(q_BTHQ, k_BSGQ, v_BSGV, scale)
+            made = attention_blocks.forward(q_BTHQ, k_BSGQ, v_BSGV, scale)
         out_BTHV, lse_BHT, max_logit_H = made
         ctx.save_for_backward(q_BTHQ, k_BSGQ, v_BSGV, out_BTHV, lse_BHT)
         ctx.mark_non_differentiable(lse_BHT, max_logit_H)
@@ -55,7 +64,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Any, dout_BTHV: Tensor, _lse: Tensor, _max: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, None]:
+    ) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q_BTHQ, k_BSGQ, v_BSGV, out_BTHV, lse_BHT = ctx.saved_tensors
         if q_BTHQ.is_meta:
             # Logits again and the gradients of queries and keys; those of probabilities and values.
@@ -66,11 +75,12 @@ class _Attention(torch.autograd.Function):
                 torch.empty_like(k_BSGQ),
                 torch.empty_like(v_BSGV),
                 None,
+                None,
             )
         saved = q_BTHQ, k_BSGQ, v_BSGV, out_BTHV
         if ctx.fused:
-            return *attention_cuda.backward(dout_BTHV, saved, lse_BHT, ctx.scale), None
-        return *attention_blocks.backward(dout_BTHV, saved, ctx.scale), None
+            return *attention_cuda.backward(dout_BTHV, saved, lse_BHT, ctx.scale), None, None
+        return *attention_blocks.backward(dout_BTHV, saved, ctx.scale), None, None
 
 
 def _check(q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor) -> None:

@@ -3,7 +3,8 @@
 cuDNN's kernel takes keys wider than values (192/128 on Hopper); where torch says that cuDNN cannot,
 FlashAttention does, which wants one width, so that values are padded with zeros. Neither reports
 logits: `attention_triton` finds each head's largest in a pass of its own over queries and keys,
-about 0.6 of the forward's arithmetic at 192/128.
+about 0.6 of the forward's arithmetic at 192/128, but only for rows whose log-sum-exp says that they
+may exceed what matters.
 
 Legend: B batch, T queries and keys, H heads, G kv heads, Q query-key width, V value width.
 """
@@ -32,9 +33,9 @@ def fuses(q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor) -> bool:
 
 
 def forward(
-    q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor, scale: float
+    q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor, scale: float, exact_above: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`(out_BTHV, lse_BHT, max_logit_H)`."""
+    """`(out_BTHV, lse_BHT, max_logit_H)`; maxima at or below `exact_above` are upper bounds."""
     from reference.kernels import attention_triton  # noqa: PLC0415 - Triton is there with CUDA only
 
     q, k, v = _by_head(q_BTHQ, k_BSGQ, v_BSGV)
@@ -46,8 +47,9 @@ def forward(
         wide = pad(v, (0, q.shape[3] - v.shape[3]))
         out, lse = aten._scaled_dot_product_flash_attention(q, k, wide, 0.0, True, scale=scale)[:2]
         out = out[..., : v.shape[3]]
-    max_logit_H = attention_triton.max_logit(q_BTHQ, k_BSGQ, scale)
-    return out.transpose(1, 2).contiguous(), lse.view(q.shape[:3]), max_logit_H
+    lse_BHT = lse.view(q.shape[:3])
+    max_logit_H = attention_triton.max_logit(q_BTHQ, k_BSGQ, scale, lse_BHT, exact_above)
+    return out.transpose(1, 2).contiguous(), lse_BHT, max_logit_H
 
 
 def backward(

@@ -25,6 +25,8 @@ class Attention(nn.Module):
     every batch that ran in training mode (Kimi K2, arXiv:2507.20534, section 2.1)."""
     scale: float
     """What query-key products are multiplied with."""
+    exact_above: float = -torch.inf
+    """A maximum at or below it may be an upper bound: nobody needs to know it better."""
 
     def __init__(self, heads: int, query_width: int, rope: Rope, device: torch.device) -> None:
         super().__init__()
@@ -57,7 +59,7 @@ class Attention(nn.Module):
 
     def _attend(self, q_BTHQ: Tensor, k_BSGQ: Tensor, v_BSGV: Tensor) -> Tensor:
         out_BTHV, _, max_logit_H = op(
-            "attention_core", attention, q_BTHQ, k_BSGQ, v_BSGV, self.scale
+            "attention_core", attention, q_BTHQ, k_BSGQ, v_BSGV, self.scale, self.exact_above
         )
         if self.training and not recomputing():
             torch.maximum(self.max_logit_H, max_logit_H, out=self.max_logit_H)

@@ -112,6 +112,14 @@ def clip(
     return _report(maxima, sizes, gammas, threshold)
 
 
+def least_threshold(spec: QkClipSpec) -> float:
+    """Maxima at or below it decide nothing, so that an upper bound serves as well. The median of
+    `adaptive` wants all of them exactly."""
+    if spec.variant == "off":
+        return _OFF
+    return -_OFF if spec.variant == "adaptive" else spec.threshold
+
+
 def clippable(models: nn.Module | Iterable[nn.Module]) -> Iterator[Clippable]:
     """The attention blocks of a model, or of its parts, in order."""
     several = (models,) if isinstance(models, nn.Module) else models

@@ -25,6 +25,7 @@ from reference.config import RunSpec
 from reference.memory.optimizer_states import OptimizerStates
 from reference.model import Transformer
 from reference.model.transformer import initialize
+from reference.optim.qk_clip import least_threshold
 from reference.parallel.messages import Messages
 from reference.parallel.overlap import ExpertExchange, Pace, Turns, load_pace
 from reference.parallel.replicas import Alone, Holders, Replicas
@@ -229,6 +230,8 @@ def assemble(
         initialize(part, run.train.seed, part.part.first_expert(run.model))
         for router in part.routers():
             router.forced = run.balance.forced
+        for attention in part.attentions():
+            attention.exact_above = least_threshold(run.optimizer.clip)
     if begin is not None:
         begin(parts)
     prepared, loader = text()

@@ -106,3 +106,19 @@ def test_the_largest_logit_equals_the_blocks(room, shape, dtype, sign):
     got = room.attention.max_logit(q.to(DEVICE), k.to(DEVICE), 0.3).cpu()
     want = attention_blocks.forward(q, k, k, 0.3)[2]
     torch.testing.assert_close(got, want, rtol=2**-20, atol=0)
+
+
+# The blocks of head 0 all stay below, one of head 1's lies above, all of head 2's
+@pytest.mark.parametrize("above", [0.0, 3.0, 1e9])
+def test_a_block_whose_log_sum_exp_is_low_needs_no_product(room, above):
+    q, k = torch.randn(1, 300, 3, 16), torch.randn(1, 300, 3, 16)
+    q[:, :, 0] *= 0.1
+    q[:, 140, 1] *= 9.0
+    _, lse, want = attention_blocks.forward(q, k, k, 0.3)
+    got = room.attention.max_logit(q.to(DEVICE), k.to(DEVICE), 0.3, lse.to(DEVICE), above).cpu()
+    exact, bound = want > above, lse.amax((0, 2))
+    torch.testing.assert_close(got[exact], want[exact], rtol=2**-20, atol=0)
+    assert bool((got[~exact] >= want[~exact]).all())
+    assert bool((got[~exact] <= bound[~exact]).all())
+    if above == 1e9:
+        assert torch.equal(got, bound)

@@ -11,7 +11,7 @@ from torch import nn
 from reference.model import Transformer
 from reference.model.transformer import initialize
 from reference.optim.muonclip import MuonClip
-from reference.optim.qk_clip import clip
+from reference.optim.qk_clip import clip, least_threshold
 from reference.optim.spec import OptimizerSpec, QkClipSpec
 from tests.reference.optim.heads import Heads, Latent, Plain
 from twin.loading import load_part
@@ -142,6 +142,16 @@ def test_the_adaptive_threshold_follows_the_median_between_its_bounds(maxima, th
     block = Plain(maxima)
     report = clip(block, optimizer_of(block), QkClipSpec(variant="adaptive"))
     assert report.threshold == threshold
+
+
+@pytest.mark.parametrize("variant", ["off", "per_layer", "per_head", "adaptive"])
+def test_upper_bounds_below_the_least_threshold_change_no_gamma(variant):
+    """What a GPU gives (`reference.kernels.attention`)."""
+    spec, maxima = QkClipSpec(variant=variant), [250.0, 100.0, 99.9, -3.0, 101.0]
+    least = least_threshold(spec)
+    bounds = [one if one > least else min(one + 8.0, max(one, least)) for one in maxima]
+    assert gammas(Plain(bounds), spec) == gammas(Plain(maxima), spec)
+    assert (bounds == maxima) == (variant == "adaptive")
 
 
 def test_the_report_names_every_layer_and_off_still_looks():
