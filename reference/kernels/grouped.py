@@ -5,17 +5,24 @@ Legend: R rows sorted by expert, E experts, I inputs, O outputs.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import grouped_mm
 
 from reference.kernels.deferred_wgrad import current, weight_gradient
+from reference.kernels.grouped_libraries import (
+    ByLoop,
+    ByTorch,
+    GroupedProducts,
+    grouped_products,
+    spans,
+)
 from reference.kernels.path import computes
 
+_TORCH: Final = ByTorch()
+_LOOP: Final = ByLoop()
 _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 """What torch 2.13's grouped product takes; it refuses float64."""
 _ALIGNMENT = 16
@@ -75,17 +82,19 @@ def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
     if rows_RI.is_meta:
         computes(2.0 * rows_RI.numel() * weights_EIO.shape[2])
         return rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
-    if not _compiles(rows_RI) and _can_group(rows_RI, weights_EIO, weights_EIO.shape[2]):
-        return grouped_mm(rows_RI, weights_EIO, offs=ends_E)
+    if not _compiles(rows_RI):
+        products = _library(rows_RI, weights_EIO, weights_EIO.shape[2])
+        return products.by_expert(rows_RI, weights_EIO, ends_E)
     out_RO = rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
-    product = _tiled_product if _compiles(rows_RI) else _product
-    for weight_IO, (start, end) in zip(weights_EIO, _spans(ends_E), strict=True):
-        product(rows_RI, weight_IO, (start, end), out_RO)
+    for weight_IO, span in zip(weights_EIO, spans(ends_E), strict=True):
+        _tiled_product(rows_RI, weight_IO, span, out_RO)
     return out_RO
 
 
-def _product(rows_RI: Tensor, weight_IO: Tensor, span: tuple[int, int], out_RO: Tensor) -> None:
-    torch.mm(rows_RI[slice(*span)], weight_IO, out=out_RO[slice(*span)])
+def _library(left: Tensor, right: Tensor, columns: int) -> GroupedProducts:
+    if not _can_group(left, right, columns):
+        return _LOOP
+    return grouped_products(left.device).compute if left.is_cuda else _TORCH
 
 
 def _tiled_product(
@@ -107,17 +116,12 @@ def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
     if left_RI.is_meta:
         computes(2.0 * left_RI.numel() * O)
         return left_RI.new_empty(E, I, O)
-    if not _compiles(left_RI) and _can_group(left_RI, right_RO, O):
-        return grouped_mm(left_RI.T, right_RO, offs=ends_E)
+    if not _compiles(left_RI):
+        return _library(left_RI, right_RO, O).of_experts(left_RI, right_RO, ends_E)
     out_EIO = left_RI.new_empty(E, I, O)
-    part = _padded if _compiles(left_RI) else _part
-    for out_IO, span in zip(out_EIO, _spans(ends_E), strict=True):
-        torch.mm(part(left_RI, span).T, part(right_RO, span), out=out_IO)
+    for out_IO, span in zip(out_EIO, spans(ends_E), strict=True):
+        torch.mm(_padded(left_RI, span).T, _padded(right_RO, span), out=out_IO)
     return out_EIO
-
-
-def _part(x_RI: Tensor, span: tuple[int, int]) -> Tensor:
-    return x_RI[slice(*span)]
 
 
 def _padded(x_RI: Tensor, span: tuple[int, int]) -> Tensor:
@@ -133,10 +137,6 @@ def _whole_tiles(rows: int) -> int:
 def _compiles(x: Tensor) -> bool:
     """Whether products of x run in a library that compiles a kernel for each shape."""
     return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
-
-
-def _spans(ends_E: Tensor) -> list[tuple[int, int]]:
-    return list(pairwise((0, *ends_E.tolist())))
 
 
 def _can_group(left: Tensor, right: Tensor, columns: int) -> bool:

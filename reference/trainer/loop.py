@@ -21,6 +21,8 @@ from typing import Any, Literal, Protocol
 from reference.checkpoint.piece import on_all, on_first
 from reference.config import EverySpec, RunSpec
 from reference.ending import Stop
+from reference.kernels.attention_cuda import fused_attention
+from reference.kernels.grouped_libraries import grouped_products
 from reference.memory.stash import idle
 from reference.metrics import Evaluation, Metrics, StepMetrics
 from reference.model import Transformer
@@ -110,6 +112,8 @@ def train(
         speaks = world.first
         tell, progress = (tell or _silent, progress or _silent) if speaks else (_silent, _silent)
         tell(words(run.train.precision, str(device)))
+        if device.type == "cuda":
+            tell(f"{fused_attention(device)}; {grouped_products(device)}")
         folder = Path(run.train.output) if run.train.output else None
         group = world.groups["world"].handle
         checkpoint, refused = None, ()
