@@ -19,7 +19,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 # Images set this. Every process would then compile the source of all that it imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help app train test check lint types layers suite verify answers screenshots clean
+.PHONY: help app train measure test check lint types layers suite verify answers screenshots clean
 help: ## say what each command does
 	@sed -n 's/^\([a-z]*\):.*## /make \1|/p' Makefile | column -t -s '|'
 
@@ -29,6 +29,9 @@ app: $(APP)/.stamp ## set up, answer $(SCENARIO), serve the app (PORT=8501)
 
 train: $(TRAIN)/.stamp ## set up torch, train the reference (PRESET=nano)
 	@$(TRAIN)/bin/python -m reference.train $(PRESET)
+
+measure: $(TRAIN)/.stamp ## set up torch, measure this GPU machine in 30 minutes; again goes on (MEASURE=--plan: only says what)
+	@$(TRAIN)/bin/python -m reference.measure.day $(MEASURE)
 
 test: ## set up, then everything CI checks; ends with pytest's summary line
 	@$(MAKE) --no-print-directory -j2 lint layers $(APP)/.stamp

@@ -18,6 +18,7 @@ import numpy as np
 
 from reference.machine import Machine
 from reference.measure import fitting
+from reference.measure.beside import fit_beside
 from reference.measure.clock import Statistic
 from reference.measure.fitting import (
     FEWEST,
@@ -147,6 +148,7 @@ def fit_profile(
     numbers[("dispatch",)] = _dispatch(own)
     if steady := own.of("gemm_sustained").every:
         numbers[("sustained",)] = _sustained(steady[0], law, (ceilings, whole_tiles))
+    numbers |= fit_beside(points, machine.units)
     every = (moved, *kinds, *residuals, *attention)
     return Profile(numbers, _spans(own), whole_tiles, every)
 

@@ -33,12 +33,13 @@ PATIENCE = 300
 
 
 def collective_cases(setting: Setting) -> list[TimedCase | Skip]:
-    """Each collective at each size, in steps of 16. Bytes are the payload as the twin counts it:
+    """Each collective at each size. Bytes are the payload as the twin counts it:
     the whole tensor, gathered or not yet scattered; of all-to-all what one rank sends."""
     if setting.ranks < 2:
         what = "GPUs" if setting.cuda else "cores"
         return [Skip("collectives", "every size", f"they need two {what}, here is one")]
-    exponents = (12, 20) if setting.quick else (12, 16, 20, 24)
+    exponents = (12, 20) if setting.quick else (12, 16, 20, 24, 26, 28, 30)
+    exponents = exponents if setting.cuda else exponents[:4]
     sizes = [2**exponent for exponent in exponents if 2**exponent <= setting.most_bytes]
     return [
         TimedCase(kind, {"bytes": size, "ranks": setting.ranks}, FP32, 0.0, float(size), 1, run)
@@ -95,7 +96,7 @@ def _rank(
     found: dict[tuple[Collective, int], Timing] = {}
     for size in sizes:
         for kind in KINDS:
-            found[kind, size] = _timing(_call(kind, size, ranks, device), samples, device)
+            found[kind, size] = timing(collective(kind, size, ranks, device), samples, device)
     if rank == 0:
         torch.save(found, folder / "partial")
         (folder / "partial").rename(folder / "timings.pt")
@@ -103,7 +104,8 @@ def _rank(
     dist.destroy_process_group()
 
 
-def _timing(call: clock.Call, samples: int, device: torch.device) -> Timing:
+def timing(call: clock.Call, samples: int, device: torch.device) -> Timing:
+    """Seconds of a call that all ranks make behind a barrier, by this rank's clock."""
     seconds: list[float] = []
     for _ in range(samples + 1):
         dist.barrier()
@@ -116,7 +118,7 @@ def _timing(call: clock.Call, samples: int, device: torch.device) -> Timing:
     return clock.summary(seconds[1:], ROW)  # the first one connects ranks
 
 
-def _call(kind: Collective, size: int, ranks: int, device: torch.device) -> clock.Call:
+def collective(kind: Collective, size: int, ranks: int, device: torch.device) -> clock.Call:
     """One collective of a payload of `size` bytes."""
     values = size // WIDTH[FP32] // ranks * ranks
     whole = torch.zeros(values, device=device)

@@ -31,6 +31,7 @@ from torch.nn import functional
 from reference.kernels.attention import attention
 from reference.kernels.grouped import grouped_matmul
 from reference.measure.clock import Call
+from reference.measure.groups.deepgemm import deepgemm_cases
 from reference.measure.points import (
     BF16,
     TYPES,
@@ -94,7 +95,8 @@ def gemm_cases(setting: Setting) -> list[TimedCase | Skip]:
         for scaling in SCALINGS:
             case = _fp8_gemm(scaling, rows, cols, inner)
             found[str(case)] = case
-    return of_reach(list(found.values()), "gemm", setting)
+    sides = [(rows, *pair) for rows in setting.of(ROWS) for pair in projections(setting.spec)]
+    return [*of_reach(list(found.values()), "gemm", setting), *deepgemm_cases("gemm", sides)]
 
 
 SCALINGS: Final = ("tensor", "row", "block")
@@ -191,7 +193,10 @@ def grouped_cases(setting: Setting) -> list[TimedCase | Skip]:
         holes = [0 if e % 4 == 3 else n for e, n in enumerate(uneven)]
         found.append(_grouped("grouped_uneven", uneven, inner, cols))
         found.append(_grouped("grouped_empty", holes, inner, cols))
-    return of_reach(found, "grouped", setting)
+    if not setting.cuda:
+        return of_reach(found, "grouped", setting)
+    sides = [(n, c, i) for c, i in ((2 * F, D), (D, F)) for n in setting.of(EXPERT_ROWS)]
+    return [*of_reach(found, "grouped", setting), *deepgemm_cases("grouped", sides, groups)]
 
 
 def skewed(rows: int, groups: int) -> list[int]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from reference.kernels import attention_cuda
 from reference.kernels.attention import attention
 from tests.reference.kernels.saved import same, saved_by
 
@@ -145,3 +146,14 @@ def test_fused_attention_equals_the_blocks(shape):
     want += torch.autograd.grad(want[0], theirs, dout.float())
     for one, other in zip(got, want, strict=True):
         assert (one.float() - other).norm() / other.norm() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fuses"), [(torch.bfloat16, True), (torch.float16, True), (torch.float32, False)]
+)
+def test_only_two_byte_numbers_are_fused_on_a_gpu(monkeypatch, dtype, fuses):
+    """The largest logit's kernel would want more shared memory for fp32 than a GPU has."""
+    for takes in ("by_triton", "_cudnn_takes", "_flash_takes"):
+        monkeypatch.setattr(attention_cuda, takes, lambda *_: True)
+    q = torch.empty(1, 8, 2, 16, dtype=dtype)
+    assert attention_cuda.fuses(q, q, q) == fuses
