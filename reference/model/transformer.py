@@ -16,8 +16,8 @@ from hashlib import blake2b
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from reference.kernels.cross_entropy import cross_entropy
 from reference.kernels.linear import embedding
 from reference.memory.stash import layer
 from reference.model.attention import Attention
@@ -102,11 +102,9 @@ class Transformer(nn.Module):
         if not targets_N.is_meta and not learned_N.all():  # no logits for what nobody asks
             x_ND, targets_N = x_ND[learned_N], targets_N[learned_N]
             weights_N = None if weights_N is None else weights_N[learned_N]
-        logits_NW = self.head(x_ND)
-        wide = logits_NW if logits_NW.dtype == torch.float64 else logits_NW.float()
+        nats_N = cross_entropy(self.head(x_ND), targets_N)
         if weights_N is None:
-            return functional.cross_entropy(wide, targets_N, ignore_index=IGNORED)
-        nats_N = functional.cross_entropy(wide, targets_N, ignore_index=IGNORED, reduction="none")
+            return nats_N.mean()
         return (nats_N * weights_N.to(nats_N.dtype)).sum()
 
     def attentions(self) -> Iterator[Attention]:

@@ -23,8 +23,8 @@ from functools import partial
 from typing import Final
 
 import torch
-from torch.nn import functional
 
+from reference.kernels.cross_entropy import cross_entropy
 from reference.kernels.fp8 import quantize
 from reference.kernels.norm import rms_norm
 from reference.kernels.swiglu import swiglu
@@ -152,9 +152,8 @@ def _loss(device: torch.device, *, T: int, W: int, backward: bool) -> Call:
     logits_TW = bf16(device, T, W)
     targets_T = torch.randint(W, (T,), device=device)
     if not backward:
-        return lambda: functional.cross_entropy(logits_TW.float(), targets_T)
-    wide_TW = logits_TW.requires_grad_().float()
-    return gradient(functional.cross_entropy(wide_TW, targets_T), logits_TW)
+        return lambda: cross_entropy(logits_TW, targets_T).mean()
+    return gradient(cross_entropy(logits_TW.requires_grad_(), targets_T).mean(), logits_TW)
 
 
 def _rows(device: torch.device, *, op: str, T: int, D: int, experts: tuple[int, int]) -> Call:

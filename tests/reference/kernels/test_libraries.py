@@ -68,7 +68,7 @@ def test_a_trial_draws_nothing_from_torchs_generators():
 def engine(factor: float = 1.0) -> ModuleType:
     """Transformer Engine's grouped product: B times A, each transposed as `layout` says."""
 
-    def general_grouped_gemm(  # noqa: PLR0913, PLR0917 - Transformer Engine's own
+    def general_grouped_gemm(  # noqa: PLR0917 - Transformer Engine's own
         A: list[Tensor],
         B: list[Tensor],
         out: list[Tensor],
@@ -128,7 +128,8 @@ class Flash3:
     ) -> tuple[Tensor, Tensor]:
         assert (dropout, causal) == (0.0, True)
         self.widths.add(v.shape[3])
-        out, lse, _ = attention_blocks.forward(*(x.transpose(1, 2) for x in (q, k, v)), scale)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out, lse, _ = attention_blocks.forward(q, k, v, scale)
         return (out * self.error).transpose(1, 2), lse
 
     def _scaled_dot_product_flash_attention_backward(self, *given: Any, scale: float) -> Any:
