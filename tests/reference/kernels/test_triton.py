@@ -118,7 +118,7 @@ def test_a_block_whose_log_sum_exp_is_low_needs_no_product(room, above):
     got = room.attention.max_logit(q.to(DEVICE), k.to(DEVICE), 0.3, lse.to(DEVICE), above).cpu()
     exact, bound = want > above, lse.amax((0, 2))
     torch.testing.assert_close(got[exact], want[exact], rtol=2**-20, atol=0)
-    assert bool((got[~exact] >= want[~exact]).all())
+    assert bool((got[~exact] >= want[~exact] - 2**-20).all())  # a row of one key: sums' last bits
     assert bool((got[~exact] <= bound[~exact]).all())
     if above == 1e9:
         assert torch.equal(got, bound)
