@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 
@@ -22,7 +22,6 @@ from reference.measure.layouts import STEPS
 from reference.measure.points import CACHES, Setting, TimedCase
 from reference.measure.run import MOST_BYTES, MOST_FLOP, SECONDS
 from twin.loading import load_part
-from twin.sources import Sourced
 
 CALIBRATION: Final = "h800-hopper-bf16"
 NODE: Final = "h800-8gpu"
@@ -40,6 +39,17 @@ LAYOUT: Final = 30.0
 """Seconds until the ranks of a layout have their model and text; then STEPS steps of about 1 s."""
 LAYOUTS: Final = Path(__file__).parents[2] / "scenarios" / "gpu-day"
 """A folder per GPU with a scenario per layout, and the seals of their predictions."""
+
+
+class Sourced(Protocol):
+    """A number of the catalog as written, how it is known, and the range in which it may lie."""
+
+    @property
+    def value(self) -> object: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def range(self) -> tuple[object, object] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
