@@ -45,11 +45,19 @@ class Sourced(Protocol):
     """A number of the catalog as written, how it is known, and the range in which it may lie."""
 
     @property
-    def value(self) -> object: ...
+    def value(self) -> object:
+        """As it stands in its file."""
+        ...
+
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Measured, fitted or assumed."""
+        ...
+
     @property
-    def range(self) -> tuple[object, object] | None: ...
+    def range(self) -> tuple[object, object] | None:
+        """Its ends."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
