@@ -102,9 +102,9 @@ def launched(one: Journey, address: str) -> None:
     """From a launch script to the flags that fit."""
     page = one.page
     page.goto(address)
-    page.get_by_role("button", name="Bring a Megatron-LM launch script").click()
-    page.get_by_text("Upload a launch script").wait_for()
-    one.step("first page to the section Launch script")
+    page.get_by_role("button", name="Import a launch or a recipe").click()
+    page.get_by_text("or paste it here").wait_for()
+    one.step("first page to the section Import")
     page.locator("input[type=file]").set_input_files(SCRIPT)
     page.get_by_text("example_launch: 70.6B parameters").wait_for()
     page.get_by_text("stage 0 needs").first.wait_for()

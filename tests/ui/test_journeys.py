@@ -9,7 +9,7 @@ from twin.ui.answers import Question, Refusal
 from twin.ui.examples import BESIDE, WAYS, beside
 from twin.ui.explore.questions import SweepAsked
 from twin.ui.explore.work import swept
-from twin.ui.launch_script import Brought, read
+from twin.ui.launch_file import Brought, Read, read
 from twin.ui.workspace import Draft, Workspace
 
 SCRIPT = """#SBATCH --nodes=2
@@ -22,7 +22,7 @@ srun --label torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES pretrain_gpt.py 
 
 
 def test_a_script_is_read_at_once_and_says_whether_it_fits(opened):
-    app = opened("gpt-175b-64xa100-full", page="plan", section="launch-script")
+    app = opened("gpt-175b-64xa100-full", page="plan", section="import")
     assert "8,192 tokens per step" in words(app), "an example is there before anything is brought"
     assert "stage 0 needs" in app.error[0].value
     assert "Open the plan" in [one.label for one in app.button]
@@ -33,8 +33,8 @@ def test_what_a_script_leaves_open_is_asked_for():
     assert isinstance(found, Refusal)
     assert "PP" in found.text
     complete = read(Brought(SCRIPT, "mine.sh", "H100", variables="PP=2"))
-    assert isinstance(complete, tuple)
-    launch, draft = complete
+    assert isinstance(complete, Read)
+    launch, draft = complete.launch, complete.draft
     assert (launch.nodes, launch.parallel.pipeline, launch.remarks) == (2, 2, ())
     assert "node: h100-8gpu" in (draft.text or "")
     assert isinstance(read(Brought(SCRIPT, "mine.sh", "H100", variables="PP")), Refusal)

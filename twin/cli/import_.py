@@ -15,9 +15,9 @@ from twin.cli.catalog import counts
 from twin.cli.output import Output, write_text
 from twin.errors import Problem, UsageError
 from twin.interop.importing.as_yaml import catalog_part, scenario_text, sections
-from twin.interop.importing.formats import CARD, FORMATS, MODEL, reader, recognised, source_of
+from twin.interop.importing.formats import CARD, FORMATS, MODEL, format_of, reader, source_of
 from twin.interop.importing.hf_config import Imported, read_hf_text
-from twin.interop.importing.launch import Launch, Source
+from twin.interop.importing.launch import Launch, Source, stem_of
 from twin.interop.importing.named_models import model_of
 from twin.loading import catalog_parts, load_part
 from twin.loading.tree import hint
@@ -45,7 +45,7 @@ def import_(  # noqa: PLR0913  one parameter per option of the command line
     if file is not None and form not in FORMATS:
         _refuse(form)
     source = source_of(file or Path(form))
-    form = form if file is not None else recognised(source)
+    form = form if file is not None else format_of(source)
     beside = node or nodes or fabric or defines or more or architecture
     if form == MODEL:
         if beside:
@@ -158,7 +158,7 @@ def _launch(
     total = parameters(launch.model).total
     place = f", written to {path}" if path else ""
     output.message(f"{launch.name}: {total:,} parameters; {launch.summary}{place}.")
-    for remark in (*launch.remarks, *_other_nodes(launch, where)):
+    for remark in (launch.tally.words, *launch.remarks, *_other_nodes(launch, where)):
         output.message(remark)
 
 
@@ -187,9 +187,9 @@ def _document(imported: Imported, path: Path | None) -> dict[str, object]:
 
 def _name(path: Path) -> str:
     """What the model is called: as the file, or as its folder where the file is `config.json`."""
-    stem = path.name.removesuffix(path.suffix)
-    name = (path.absolute().parent.name or stem) if stem == "config" else stem
-    return name.encode(errors="replace").decode()
+    stem = stem_of(path.name)
+    folder = path.absolute().parent.name.encode(errors="replace").decode()
+    return (folder or stem) if stem == "config" else stem
 
 
 def _refuse(form: str) -> None:

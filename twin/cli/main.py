@@ -15,12 +15,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from twin.cli.output import complain, dumps
 from twin.cli.verbs import register, verbs
+
+if TYPE_CHECKING:
+    from twin.errors import Problem
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -132,6 +136,8 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
     from twin.errors import TwinError
 
     if isinstance(error, TwinError):
+        problems = dict.fromkeys((*error.problems, *_strangers(words[0], words[1:])))
+        error = type(error)(problems)
         if "--json" in words:
             problems = [problem.as_dict() for problem in error.problems]
             sys.stdout.write(dumps({"version": PROBLEMS_VERSION, "problems": problems}))
@@ -152,3 +158,15 @@ def _explain(error: Exception, words: Sequence[str]) -> int:
         "Please report it with the command and the scenario; TWIN_DEBUG=1 shows the traceback."
     )
     return BUG
+
+
+def _strangers(verb: str, words: Sequence[str]) -> Sequence[Problem]:
+    """Which files of a command that failed are for other verbs."""
+    from twin.interop.recognise import recognise, stranger
+
+    found: list[Problem] = []
+    for word in words:
+        formats = recognise(Path(word))
+        if not any("run" in one.uses for one in formats):
+            found += filter(None, [stranger(formats, word, verb)])
+    return found

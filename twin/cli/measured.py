@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from twin.answers import runs_folder
 from twin.cli.answer import answered
-from twin.cli.measured_traces import is_trace, measured_traces
+from twin.cli.measured_traces import measured_traces
 from twin.cli.output import Output
 from twin.engine.trace import Trace
 from twin.evidence.measured.compare import StepComparison, compare_actions, compare_steps, sentence
 from twin.evidence.measured.run_folder import MeasuredRun, read, runs_in
 from twin.evidence.measured.step import trace
 from twin.evidence.measured.summary import RunSummary, summary
+from twin.interop.recognise import recognise
 from twin.kinds.base import Fidelity
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, in_seconds, mean
@@ -67,8 +69,8 @@ def measured(
 
 def _asked(runs: Sequence[str]) -> tuple[list[str], tuple[str | None, str | None]]:
     """The traces that are named, or the folder of a run; then the scenario."""
-    traces = [path for path in runs if is_trace(path)]
-    others = [path for path in runs if not is_trace(path)]
+    traces = [path for path in runs if any("measured" in one.uses for one in recognise(Path(path)))]
+    others = [path for path in runs if path not in traces]
     folder, *scenarios = [None, *others] if traces else others
     if len(scenarios) > 1:
         raise typer.BadParameter(

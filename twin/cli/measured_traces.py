@@ -9,13 +9,7 @@ from pathlib import Path
 from twin.cli.output import Output
 from twin.engine import plan
 from twin.evidence.traces.answer import traced
-from twin.evidence.traces.read import SUFFIXES
 from twin.loading import load
-
-
-def is_trace(path: str) -> bool:
-    """Whether a path names a profiler's trace."""
-    return path.endswith(SUFFIXES)
 
 
 def measured_traces(

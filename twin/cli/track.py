@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,9 +14,11 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 
 from twin.cli.output import NOT_AS_EXPECTED, Output, drawn
+from twin.errors import render
 from twin.evidence.live.follower import Follower, Track, follow
 from twin.evidence.live.seals import add, keep
 from twin.evidence.live.wording import sections, sentence
+from twin.interop.recognise import recognise, stranger
 from twin.reports.table import Block, Notes, headed
 
 
@@ -33,6 +36,8 @@ def track(  # noqa: PLR0913  one parameter per option of the command line
 
     single = once or output.json
     follower = follow(run, against, steps, wait=not single)
+    if (other := stranger(recognise(Path(run)), run, "track")) is not None:
+        output.message(render([other]))
     if not single:
         _follow(follower, output, every)
     found = follower.look()

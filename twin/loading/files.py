@@ -11,9 +11,11 @@ import errno
 import os
 import stat
 import tomllib
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -55,6 +57,10 @@ _MAX_BYTES = 100_000_000
 """Of a scenario: pages take some megabytes."""
 _MOST_BYTES = 2_000_000_000
 """Of any file."""
+_LARGEST = 64_000_000_000
+"""Of one that is read in pieces: OURS, beyond all that profilers write."""
+_PIECE = 1 << 20
+_GZIP = b"\x1f\x8b"
 _STREAMS = Path("/dev")
 """Where a process finds its open streams: /dev/stdin, /dev/fd/63."""
 
@@ -138,11 +144,11 @@ def read_tree(
 
 
 def read_text(path: Path) -> str:
-    """What a file says. Raises `UsageError` where it cannot be read, is no text, does not end, or
-    is a named pipe or device, at which a reader would wait."""
+    """What a file says, unpacked where gzip packed it. Raises `UsageError` where it cannot be read,
+    is no text, does not end, or is a named pipe or device, at which a reader would wait."""
     name = display(path)
     try:
-        with opened(path) as file:
+        with unpacked(path) as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
             reason = f"is larger than {_MAX_BYTES // 1_000_000} MB"
@@ -172,6 +178,53 @@ def opened(path: Path, most: int = _MOST_BYTES) -> BinaryIO:
         raise OSError(wrong, told[wrong], str(path))
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")
+
+
+def unpacked(path: Path) -> BinaryIO:
+    """The content of a file of at most 64 GB, unpacked where gzip packed it. Raises OSError as
+    `opened` does; a packed file that is torn or damaged ends there."""
+    return content(cast("BufferedReader", opened(path, _LARGEST)))
+
+
+def content(raw: BufferedReader) -> BinaryIO:
+    """The same of what was opened already."""
+    return BufferedReader(_Unpacked(raw), _PIECE) if raw.peek(2)[:2] == _GZIP else raw
+
+
+class _Unpacked(RawIOBase):
+    """The content of a gzip file, as far as it goes."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw, self._rest, self._member = raw, b"", _gunzip()
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = self._rest or self._raw.read(_PIECE)
+            try:
+                text = self._member.decompress(data, len(buffer))
+            except zlib.error:
+                return 0
+            self._rest = self._member.unconsumed_tail
+            if self._member.eof:
+                self._rest, self._member = self._member.unused_data, _gunzip()
+            if text or not data:
+                buffer[: len(text)] = text
+                return len(text)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _gunzip() -> Any:
+    """What unpacks one member of a gzip file, as zlib calls that format."""
+    return zlib.decompressobj(16 + zlib.MAX_WBITS)
 
 
 def read_bytes(path: Path) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 import streamlit as st
 
 from twin.loading.files import table
-from twin.ui import COMPARE, PLAN, launch_script, session
+from twin.ui import COMPARE, PLAN, launch_file, session
 from twin.ui.answers import Failure, checked, scenario_of
 from twin.ui.place import ask_about
 from twin.ui.workspace import Draft, Workspace
@@ -47,10 +47,8 @@ def beside(workspace: Workspace) -> Workspace:
 def doors() -> None:
     """Ways in for those who bring something else than a question."""
     with st.container(horizontal=True, gap="medium"):
-        if st.button(
-            "Bring a Megatron-LM launch script", type="tertiary", icon=":material/terminal:"
-        ):
-            session.want_section(launch_script.SECTION)
+        if st.button("Import a launch or a recipe", type="tertiary", icon=":material/terminal:"):
+            session.want_section(launch_file.SECTION)
             st.switch_page(PLAN)
         if st.button("RL: split or colocated?", type="tertiary", icon=":material/compare_arrows:"):
             first, *others = (Draft(name, name) for name in WAYS)

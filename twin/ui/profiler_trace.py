@@ -73,8 +73,7 @@ def _bring() -> None:
     before = session.traces()
     key = f"traces {0 if before is None else before.turn}"
     st.file_uploader(
-        "Upload profiler traces (PyTorch, `.json` or `.json.gz`), one file per rank",
-        ["json", "gz"],
+        "Upload profiler traces (PyTorch or Chakra, also gzipped), one file per rank",
         accept_multiple_files=True,
         key=key,
         on_change=_take,

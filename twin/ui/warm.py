@@ -20,7 +20,7 @@ _FIRST: Final = (
     "twin.ui.decided",
     "twin.ui.question",
     "twin.ui.explore.questions",
-    "twin.ui.launch_script",
+    "twin.ui.launch_file",
     "twin.ui.examples",
     "twin.kinds.step",
     "streamlit.material_icon_names",

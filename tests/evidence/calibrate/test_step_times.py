@@ -246,7 +246,7 @@ def test_a_factor_that_rows_hardly_tell_is_noted() -> None:
 
 
 def test_factors_are_refused_where_kernels_are_fitted(tmp_path: Path) -> None:
-    (tmp_path / "trace.json").write_text("{}")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []}')
     with pytest.raises(UsageError, match="holds kernels"):
         calibrate(CalibrationRequest(tmp_path / "trace.json", factors=("host",)))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.evidence.live.test_event_files import part, varint
-from twin.cli.measured_traces import is_trace
 from twin.errors import UsageError
 from twin.evidence.traces import chakra
 from twin.evidence.traces.accounted import accounted
@@ -59,7 +58,6 @@ def test_operations_with_times_become_causes(
 ) -> None:
     monkeypatch.setattr(chakra, "BLOCK", block)
     path = trace(tmp_path / "step.3.et", *NODES)
-    assert is_trace(str(path))
     (rank,) = read_rank(path)
     assert (rank.rank, rank.torn, len(rank)) == (3, False, 4)
     found = accounted(rank)
@@ -78,6 +76,14 @@ def test_a_torn_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert (rank.torn, len(rank)) == (True, 3)
 
 
+def test_what_the_converter_of_pytorch_writes_is_recognised(tmp_path: Path) -> None:
+    """Its first message has no version, and attributes instead."""
+    told = part(2, part(1, "schema") + part(29, "1.1.1-chakra.0.0.4")) * 9
+    data = varint(len(told)) + told + varint(len(NODES[1])) + NODES[1]
+    (tmp_path / "rank").write_bytes(data)
+    assert [len(one) for one in read_rank(tmp_path / "rank")] == [1]
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -90,7 +96,7 @@ def test_what_carries_no_times_is_refused(tmp_path: Path, data: bytes, says: str
     path = tmp_path / "x.et"
     path.write_bytes(data)
     with pytest.raises(UsageError, match=says):
-        read_rank(path)
+        chakra.read_chakra(path)
     planned = trace(tmp_path / "planned.0.et", node("gemm", COMPUTE, 0, 50))
     with pytest.raises(UsageError, match="has to be played first"):
         read_rank(planned)

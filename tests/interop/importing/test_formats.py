@@ -15,7 +15,7 @@ from twin.evidence.validate.steps import play, settled
 from twin.evidence.validate.suite import read_suite
 from twin.evidence.validate.training import express
 from twin.interop.importing import deepspeed, torchtitan
-from twin.interop.importing.formats import FORMATS, MODEL, reader, recognised, source_of
+from twin.interop.importing.formats import format_of, reader, source_of
 from twin.interop.importing.known_keys import known_of
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.named_models import flavor_of, model_called
@@ -33,29 +33,7 @@ TABLES = ("torchtitan", "deepspeed", "verl")
 
 def read(name: str, form: str = "", **known: object) -> Launch:
     source = replace(source_of(LAUNCHES / name), **known)
-    return reader(form or recognised(source))(source)
-
-
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
-        ("launches/gpt3-175b.sh", "megatron"),
-        ("launches/deepseek-v3.yaml", "megatron"),
-        ("launches/llama3-70b.toml", "torchtitan"),
-        ("launches/llama3-8b-older.toml", "torchtitan"),
-        ("launches/titan.slurm", "torchtitan"),
-        ("launches/zero3.json", "deepspeed"),
-        ("launches/zero3.slurm", "deepspeed"),
-        ("launches/qwen3-30b-bridge.yaml", "bridge"),
-        ("launches/card.yaml", "card"),
-        ("launches/verl.slurm", "verl"),
-        ("launches/verl-fsdp.yaml", "verl"),
-        ("configs/qwen3-4b.json", MODEL),
-    ],
-)
-def test_a_file_is_told_by_its_content(name: str, form: str) -> None:
-    assert recognised(source_of(LAUNCHES.parent / name)) == form
-    assert form in FORMATS
+    return reader(form or format_of(source))(source)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +42,7 @@ def test_a_file_is_told_by_its_content(name: str, form: str) -> None:
 )
 def test_a_file_of_no_known_format_is_refused(text: str, file: str) -> None:
     with pytest.raises(UsageError, match="no file of a format that is known"):
-        recognised(Source(text, file))
+        format_of(Source(text, file))
 
 
 @pytest.mark.parametrize("form", TABLES)
@@ -264,7 +242,7 @@ ARGS:
 """
     model = load_part("models", "qwen3-30b-a3b").spec
     launch = reader("megatron")(Source(text, "recipe.yaml", model=model))
-    assert recognised(Source(text, "recipe.yaml")) == "megatron"
+    assert format_of(Source(text, "recipe.yaml")) == "megatron"
     assert (launch.parallel.expert, launch.parallel.dispatcher) == (8, "hybridep")
     assert launch.train.routing.kind == "random"
     assert launch.model == model
@@ -372,7 +350,7 @@ def test_a_bad_file_gets_one_clear_answer_in_bounded_time(file: str, text: str) 
     source = Source(text, file, folder=LAUNCHES)
     begin = time.process_time()
     with pytest.raises(UsageError) as caught:
-        reader(recognised(source))(source)
+        reader(format_of(source))(source)
     assert time.process_time() - begin < 10
     assert caught.value.problems
     assert all(len(problem.message) < 400 for problem in caught.value.problems)

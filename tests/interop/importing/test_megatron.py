@@ -385,7 +385,7 @@ def test_a_loop_is_left_out_and_told(tmp_path: Path) -> None:
     assert "depends on a loop" in " ".join(launch.remarks)
 
 
-@pytest.mark.parametrize("text", ["", "echo hello\n", "a: 1\n"])
+@pytest.mark.parametrize("text", ["", "echo hello\n", "a = 1\n"])
 def test_a_file_without_arguments_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "run.sh"
     file.write_text(text)

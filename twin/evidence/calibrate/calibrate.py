@@ -7,7 +7,6 @@ a folder of whatever there is (`twin.evidence.calibrate.folder`).
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from twin.errors import Problem, UsageError
@@ -18,7 +17,8 @@ from twin.evidence.calibrate.measure_folder import read_folder
 from twin.evidence.calibrate.profiler import read_trace
 from twin.evidence.calibrate.request import CalibrationRequest, Tell, base_of, gpu_of, name_of
 from twin.evidence.calibrate.result import Calibration, Stamp
-from twin.evidence.calibrate.table import SUFFIXES, read_table
+from twin.evidence.calibrate.table import read_table
+from twin.interop.recognise import recognise
 from twin.loading import load_part
 from twin.loading.files import display
 
@@ -32,9 +32,10 @@ def calibrate(request: CalibrationRequest, tell: Tell | None = None) -> Calibrat
     if not path.exists():
         fix = "name a table of step times, a profiler trace, or a folder of measurements"
         raise UsageError([Problem("TW350", "", f"there is no `{display(path)}`", fix)])
-    if path.suffix.lower() in SUFFIXES:
+    formats = {one.name for one in recognise(path)}
+    if "step-table" in formats:
         return _table(request, tell)
-    of_kernels = any((path / "points").glob("*.jsonl")) or _is_trace(path)
+    of_kernels = any((path / "points").glob("*.jsonl")) or "pytorch-trace" in formats
     if not of_kernels:
         return calibrate_folder(request, tell)
     if request.factors:
@@ -42,10 +43,6 @@ def calibrate(request: CalibrationRequest, tell: Tell | None = None) -> Calibrat
         fix = "leave --factors out: each class of kernels is fitted by itself"
         raise UsageError([Problem("TW359", "--factors", message, fix)])
     return _folder(request) if path.is_dir() else _trace(request)
-
-
-def _is_trace(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in (".json", ".gz")
 
 
 def _table(request: CalibrationRequest, tell: Tell | None) -> Calibration:

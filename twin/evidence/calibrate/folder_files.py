@@ -7,7 +7,6 @@ Files that nobody recognises, and files that are damaged, are told and left alon
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,17 +16,16 @@ from twin.errors import DEFAULT, TwinError
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.result import SourceFile
-from twin.evidence.calibrate.sources import Findings, Measurement, Source, formats
-from twin.evidence.calibrate.sources.base import head
+from twin.evidence.calibrate.sources import Findings, Measurement, sources
 from twin.evidence.calibrate.sources.training_log import LOGGED
 from twin.evidence.calibrate.table import digest
+from twin.interop.recognise import Format, head, recognised
 from twin.loading import load_any
 from twin.loading.files import display
 from twin.scenario import Scenario
 
 MOST: Final = 10_000
 """Files of a folder that are looked at."""
-_SCENARIO: Final = re.compile(rb"^schema:\s*1\b", re.MULTILINE)
 _OWN: Final = "catalog"
 """The folder that a calibration writes its parts to."""
 DAMAGED: Final = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
@@ -103,14 +101,12 @@ def _read(path: Path, name: str) -> ReadFile:
         begin = head(path)
     except OSError as error:
         return ReadFile(path, SourceFile(name, (), (), (error.strerror or str(error),)))
-    known = [one for one in formats() if _knows(one, begin)]
+    formats = recognised(begin)
+    known = [one for one in sources() if any(f.name in one.reads for f in formats)]
     if not known:
-        return _other(path, name, begin)
-    words = tuple(one.words for one in known)
-    findings: list[Findings] = []
-    for one in known:
-        found = _tried(lambda one=one: one.read(path))
-        findings.append(found)
+        return _other(path, name, formats)
+    words = tuple(one.words for one in formats)
+    findings = [_tried(lambda one=one: one.read(path)) for one in known]
     took = tuple(text for found in findings for text in found.took)
     own = display(path)
     unused = tuple(
@@ -119,13 +115,6 @@ def _read(path: Path, name: str) -> ReadFile:
         for text in found.unused
     )
     return ReadFile(path, SourceFile(name, words, took, unused), tuple(findings))
-
-
-def _knows(one: Source, begin: bytes) -> bool:
-    try:
-        return one.recognises(begin)
-    except DAMAGED:
-        return False
 
 
 def _tried(read: Callable[[], Findings]) -> Findings:
@@ -140,17 +129,18 @@ def _tried(read: Callable[[], Findings]) -> Findings:
         return Findings(unused=(f"damaged: {error}"[:200],))
 
 
-def _other(path: Path, name: str, begin: bytes) -> ReadFile:
+def _other(path: Path, name: str, formats: Sequence[Format]) -> ReadFile:
     """A file without measurements: a scenario, or something else."""
-    if path.suffix.lower() in (".yaml", ".yml") and _SCENARIO.search(begin):
+    words = tuple(one.words for one in formats)
+    if any("run" in one.uses for one in formats):
         try:
             scenario = load_any(path)
         except TwinError as error:
             told = tuple(problem.message for problem in error.problems[:1])
-            return ReadFile(path, SourceFile(name, ("scenario",), (), told))
+            return ReadFile(path, SourceFile(name, words, (), told))
         if isinstance(scenario, Scenario):
-            return ReadFile(path, SourceFile(name, ("scenario",), (), ()), (), scenario)
-    return ReadFile(path, SourceFile(name, (), (), (_UNKNOWN,)))
+            return ReadFile(path, SourceFile(name, words, (), ()), (), scenario)
+    return ReadFile(path, SourceFile(name, words, (), (_UNKNOWN,)))
 
 
 def step_rows(

@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 from pyarrow import parquet  # pyright: ignore[reportMissingTypeStubs]
 
 from twin.errors import Origin, Problem, UsageError
+from twin.interop.recognise import head, language, plain
 from twin.loading.files import display, read_text, read_tree
 from twin.loading.tree import Branch, Items, Leaf
 
@@ -27,9 +28,6 @@ def read_rows(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     reader: Any = parquet
     table = reader.read_table(path)
     return [str(column) for column in table.column_names], list(table.to_pylist())
-
-
-SUFFIXES: Final = (".csv", ".yaml", ".yml", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,9 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """The table in a file. Raises `UsageError` where it is none."""
-    readers = {".csv": _csv, ".parquet": _parquet}
-    columns, rows = readers.get(path.suffix.lower(), _yaml)(path)
+    begin = head(path)
+    read = _yaml if language(plain(begin)) == "yaml" else _csv
+    columns, rows = (_parquet if begin.startswith(b"PAR1") else read)(path)
     if not rows:
         raise UsageError([Problem("TW350", "", f"`{display(path)}` has no rows", _SHAPE)])
     return Table(display(path), digest(path), columns, tuple(rows))

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, final
 
 from twin.evidence.live.log_lines import TOLD, Facts
 from twin.evidence.traces.wire_format import fields
 
 NAMES: Final = tuple(TOLD["scalars"].values())
 """What trainers call the seconds of a step, the surest first."""
-WANDB: Final = b":W&B"
-_EVENTS: Final = b"brain.Event:"
 _HEADER: Final = 7
 """Bytes before a file's first block, and before each part of a record."""
 _BLOCK: Final = 1 << 15
@@ -31,13 +30,12 @@ _LONGEST: Final = 1 << 28
 """Bytes of a record beyond which a file is damaged."""
 
 
-def is_event_file(head: bytes) -> bool:
-    """Whether a file that begins like this is one of these."""
-    return head.startswith(WANDB) or _EVENTS in head[12:64]
+Scalars = tuple[int, float, Mapping[str, float]]
+"""Step and time of a record, and its numbers by name."""
 
 
 @dataclass(slots=True)
-class EventReader:
+class EventReader(ABC):
     """Reads records in order. Where no record has the seconds of a step, they are those since the
     step before, as the writer's clock has it."""
 
@@ -50,13 +48,17 @@ class EventReader:
     def cut(self, piece: bytes, place: int) -> tuple[list[Facts], int]:
         """The steps of all whole records in a piece that begins at a place of its file, and the
         bytes that were read."""
-        wandb = piece.startswith(WANDB) if not place else self._of_wandb
-        self._of_wandb = wandb
-        records, read = _of_wandb(piece, place) if wandb else _of_tensorboard(piece)
-        scalars = _history if wandb else _summary
-        return [one for record in records for one in self._steps(*scalars(record))], read
+        records, read = self.records(piece, place)
+        return [one for record in records for one in self._steps(*self.scalars(record))], read
 
-    _of_wandb: bool = False
+    @abstractmethod
+    def records(self, piece: bytes, place: int) -> tuple[list[bytes], int]:
+        """All whole records in a piece that begins at a place of its file, and the bytes that were
+        read."""
+
+    @abstractmethod
+    def scalars(self, record: bytes) -> Scalars:
+        """What a record says."""
 
     def _steps(self, step: int, time: float, scalars: Mapping[str, float]) -> Iterator[Facts]:
         known = next((name for name in NAMES if name in scalars), None)
@@ -71,56 +73,36 @@ class EventReader:
                     yield {"step": step, "seconds": (time - before[1]) / (step - before[0])}
 
 
-def _of_tensorboard(piece: bytes) -> tuple[list[bytes], int]:
-    """Whole records, each behind its length and a checksum, with another one behind it."""
-    found: list[bytes] = []
-    at = 0
-    while at + 12 <= len(piece):
-        (length,) = struct.unpack_from("<Q", piece, at)
-        if length > _LONGEST:
-            return found, len(piece)
-        if at + 16 + length > len(piece):
-            break
-        found.append(piece[at + 12 : at + 12 + length])
-        at += 16 + length
-    return found, at
+@final
+class TensorBoardReader(EventReader):
+    """Reads a file of TensorBoard."""
 
+    def records(self, piece: bytes, place: int) -> tuple[list[bytes], int]:
+        """Each behind its length and a checksum, with another one behind it."""
+        del place
+        found: list[bytes] = []
+        at = 0
+        while at + 12 <= len(piece):
+            (length,) = struct.unpack_from("<Q", piece, at)
+            if length > _LONGEST:
+                return found, len(piece)
+            if at + 16 + length > len(piece):
+                break
+            found.append(piece[at + 12 : at + 12 + length])
+            at += 16 + length
+        return found, at
 
-def _of_wandb(piece: bytes, place: int) -> tuple[list[bytes], int]:
-    """Whole records, in parts that cross no block of the file."""
-    found: list[bytes] = []
-    at = read = _HEADER if not place else 0
-    parts: list[bytes] = []
-    while at + _HEADER <= len(piece):
-        left = _BLOCK - (place + at) % _BLOCK
-        if left < _HEADER:  # the rest of a block that no part fits into
-            at += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", piece, at)
-        end = at + _HEADER + length
-        if not kind and not length:  # a block that was made and not filled
-            at += left
-            continue
-        if end > len(piece):
-            break
-        parts.append(piece[at + _HEADER : end])
-        at = end
-        if kind in _LAST_OF_RECORD:
-            found.append(b"".join(parts))
-            parts, read = [], at
-    return found, read
-
-
-def _summary(record: bytes) -> tuple[int, float, dict[str, float]]:
-    """Step, time and scalars of a TensorBoard `Event`."""
-    event = dict(fields(record))
-    time, step = event.get(1), event.get(2)
-    scalars: dict[str, float] = {}
-    for number, value in fields(_bytes(event.get(5))):
-        if number == 1:
-            scalars |= _scalar(_bytes(value))
-    seconds = struct.unpack("<d", time)[0] if isinstance(time, bytes) and len(time) == 8 else 0.0
-    return step if isinstance(step, int) else 0, seconds, scalars
+    def scalars(self, record: bytes) -> Scalars:
+        """Those of an `Event`."""
+        event = dict(fields(record))
+        time, step = event.get(1), event.get(2)
+        found: dict[str, float] = {}
+        for number, value in fields(_bytes(event.get(5))):
+            if number == 1:
+                found |= _scalar(_bytes(value))
+        clock = _bytes(time)
+        seconds = struct.unpack("<d", clock)[0] if len(clock) == 8 else 0.0
+        return step if isinstance(step, int) else 0, seconds, found
 
 
 def _scalar(value: bytes) -> dict[str, float]:
@@ -136,23 +118,51 @@ def _scalar(value: bytes) -> dict[str, float]:
     return {name: struct.unpack("<f", simple)[0]}
 
 
-def _history(record: bytes) -> tuple[int, float, dict[str, float]]:
-    """Step, time and scalars of a W&B `Record` that holds a line of the history."""
-    history = next((value for number, value in fields(record) if number == 2), b"")
-    scalars: dict[str, float] = {}
-    step: int | None = None
-    for number, value in fields(_bytes(history)):
-        known = list(fields(_bytes(value)))
-        if number == 1:
-            names = [_bytes(part) for place, part in known if place in (1, 2)]
-            text = next((_bytes(part) for place, part in known if place == 16), b"")
-            name = b".".join(part for part in names if part).decode("utf-8", "replace")
-            scalars |= _number(name, text)
-        elif number == 2:
-            step = next((int(part) for place, part in known if place == 1 and part), 0)
-    at, time = scalars.pop("_step", 0), scalars.pop("_timestamp", 0.0)
-    scalars.pop("_runtime", None)
-    return int(at) if step is None else step, time, scalars
+@final
+class WandbReader(EventReader):
+    """Reads a file of Weights & Biases."""
+
+    def records(self, piece: bytes, place: int) -> tuple[list[bytes], int]:
+        """In parts that cross no block of the file."""
+        found: list[bytes] = []
+        at = read = _HEADER if not place else 0
+        parts: list[bytes] = []
+        while at + _HEADER <= len(piece):
+            left = _BLOCK - (place + at) % _BLOCK
+            if left < _HEADER:  # the rest of a block that no part fits into
+                at += left
+                continue
+            _, length, kind = struct.unpack_from("<IHB", piece, at)
+            end = at + _HEADER + length
+            if not kind and not length:  # a block that was made and not filled
+                at += left
+                continue
+            if end > len(piece):
+                break
+            parts.append(piece[at + _HEADER : end])
+            at = end
+            if kind in _LAST_OF_RECORD:
+                found.append(b"".join(parts))
+                parts, read = [], at
+        return found, read
+
+    def scalars(self, record: bytes) -> Scalars:
+        """Those of a `Record` that holds a line of the history."""
+        history = next((value for number, value in fields(record) if number == 2), b"")
+        found: dict[str, float] = {}
+        step: int | None = None
+        for number, value in fields(_bytes(history)):
+            known = list(fields(_bytes(value)))
+            if number == 1:
+                names = [_bytes(part) for place, part in known if place in (1, 2)]
+                text = next((_bytes(part) for place, part in known if place == 16), b"")
+                name = b".".join(part for part in names if part).decode("utf-8", "replace")
+                found |= _number(name, text)
+            elif number == 2:
+                step = next((int(part) for place, part in known if place == 1 and part), 0)
+        at, time = found.pop("_step", 0), found.pop("_timestamp", 0.0)
+        found.pop("_runtime", None)
+        return int(at) if step is None else step, time, found
 
 
 def _number(name: str, text: bytes) -> dict[str, float]:
@@ -166,3 +176,7 @@ def _number(name: str, text: bytes) -> dict[str, float]:
 
 def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else b""
+
+
+READERS: Final = {"tensorboard": TensorBoardReader, "wandb": WandbReader}
+"""By the name of the format."""

@@ -4,7 +4,6 @@ DeepSpeed and verl print."""
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
+from twin.interop.recognise import LONGEST, formats, plain
+
 TOLD: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 )
-_FORMATS: Final = tuple(re.compile(one) for one in TOLD["formats"].values())
-_SEQUENCES: Final = tuple(re.compile(one) for one in TOLD["sequence"].values())
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_STEPS: Final = tuple(one.step for one in formats().values() if one.step)
+_SEQUENCES: Final = tuple(one.sequence for one in formats().values() if one.sequence)
 Facts = Mapping[str, Any]
 """What a log tells of a step, or of something else."""
-_LONGEST: Final = 20_000
-"""Characters of a line that are looked at: steps stand at the beginning."""
 
 
 @dataclass(slots=True)
@@ -63,11 +61,11 @@ class LineReader:
             found = _json(line)
             self.objects |= found is not None
             return found
-        text = _COLOUR.sub("", line[:_LONGEST].decode("utf-8", "replace"))
+        text = plain(line[:LONGEST])
         for pattern in _SEQUENCES:
             if found := pattern.search(text):
                 self._sequence = int(found["tokens"])
-        for pattern in _FORMATS:
+        for pattern in _STEPS:
             if found := pattern.search(text):
                 self.printed = True
                 return self._step(found.groupdict())

@@ -21,14 +21,17 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from twin.evidence.live.event_files import EventReader, is_event_file
+from twin.evidence.live.event_files import READERS, EventReader
 from twin.evidence.live.log_lines import Facts, LineReader
 from twin.evidence.live.timeline_window import first_start
-from twin.loading.files import opened, read_bytes
+from twin.interop.recognise import recognised
+from twin.loading.files import read_bytes, unpacked
 
 NAME: Final = "metrics.jsonl"
 _CHUNK: Final = 1 << 22
 """Bytes that are read at once."""
+_HEAD: Final = 64
+"""Bytes by which a file of events is told."""
 _LONGEST: Final = 1 << 28
 """Bytes of a record; a file with a longer one is read no further."""
 _EVENT_FILES: Final = ("events.out.tfevents.*", "run-*.wandb")
@@ -75,6 +78,7 @@ class Log:
     _offset: int = 0
     _before: bytes = b""
     _inode: int | None = None
+    _packed: tuple[int, int] | None = None
     _new: bool = True
     """The next line is the first of a file that has not been read before."""
     _age: int = 0
@@ -87,10 +91,10 @@ class Log:
         for path in files[begin:]:
             follows, self._file = self._file not in (None, path), path
             try:
-                with opened(path) as file:
-                    self._find_place(file)
-                    self._new &= not follows
-                    found |= self._read_on(file)
+                with unpacked(path) as file:
+                    if self._find_place(file):
+                        self._new &= not follows
+                        found |= self._read_on(file)
             except OSError:
                 continue
         return found
@@ -109,34 +113,44 @@ class Log:
         """The last step that is done; 0 before the first."""
         return self.steps[-1].step if self.steps else 0
 
-    def _find_place(self, file: Any) -> None:
+    def _find_place(self, file: Any) -> bool:
         """Where to read on: behind what is known, or at the start of a file that is another, is
-        shorter than it was, or holds something else where it was read before."""
+        shorter than it was, or holds something else where it was read before. A packed file is
+        read whole; False where it is as it was."""
         status = os.fstat(file.fileno())
+        if not file.seekable():
+            before, self._packed = self._packed, (status.st_ino, status.st_mtime_ns)
+            self._offset, self._before, self._new = 0, b"", True
+            return before != self._packed
         file.seek(max(0, self._offset - len(self._before)))
         same = status.st_ino == self._inode and status.st_size >= self._offset
         if not same or file.read(len(self._before)) != self._before:
             self._offset, self._before, self._new = 0, b"", True
         self._inode = status.st_ino
         file.seek(self._offset)
+        return True
 
     def _read_on(self, file: Any) -> bool:
-        found, size = False, _CHUNK
-        while piece := file.read(size):
+        found, text = False, b""
+        # Of a record that goes on, twice as much is read each time.
+        while len(text) < _LONGEST and (piece := file.read(max(_CHUNK, len(text)))):
+            text += piece
             if self._reader is None or not self._offset:
-                self._reader = EventReader() if is_event_file(piece[:64]) else self.lines
-            steps, whole = self._reader.cut(piece, self._offset)
-            if not whole and len(piece) == size < _LONGEST:
-                size *= 2
-            elif not whole:  # torn: the writer has not ended it
-                break
+                self._reader = self._reader_of(text)
+            steps, whole = self._reader.cut(text, self._offset)
             for facts in steps:
                 self._take(facts)
             self._offset += whole
-            self._before = (self._before + piece[:whole])[-_KNOWN:]
-            file.seek(self._offset)
+            self._before = (self._before + text[:whole])[-_KNOWN:]
+            text = text[whole:]
             found |= whole > 0
         return found
+
+    def _reader_of(self, text: bytes) -> LineReader | EventReader:
+        """What reads a file that begins so."""
+        names = (READERS.get(one.name) for one in recognised(text[:_HEAD]))
+        reader = next((one for one in names if one), None)
+        return self.lines if reader is None else reader()
 
     def _take(self, facts: Facts) -> None:
         if self._is_echo(facts):

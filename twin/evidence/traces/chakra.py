@@ -20,12 +20,11 @@ from typing import Any, Final
 import numpy as np
 
 from twin.errors import Problem, UsageError
-from twin.evidence.traces.chrome import BLOCK, MOST, Arguments
+from twin.evidence.traces.chrome import BLOCK, Arguments
 from twin.evidence.traces.rank import NEVER, NOTHING, Columns, RankTrace, direction_of
 from twin.evidence.traces.wire_format import fields, varint
-from twin.loading.files import display, opened
+from twin.loading.files import display, unpacked
 
-SUFFIX: Final = ".et"
 _LONGEST: Final = 1 << 24
 """Bytes of a node; what is longer is no trace of this kind."""
 _LAST_BYTE: Final = 0x7F
@@ -132,7 +131,7 @@ class _File:
         """All but the first message, which is about the trace."""
         rest, first = b"", True
         try:
-            with opened(self.path, MOST) as raw:
+            with unpacked(self.path) as raw:
                 while part := raw.read(BLOCK):
                     rest += part
                     whole, rest = self._whole(rest)

@@ -10,30 +10,24 @@ Times are microseconds in the file, and integer nanoseconds here.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.errors import Problem, UsageError
-from twin.loading.files import display, opened
+from twin.loading.files import display, unpacked
 
-SUFFIXES: Final = (".json", ".json.gz")
 BLOCK: Final = 1 << 23
 """Bytes that are decoded at once."""
-MOST: Final = 64_000_000_000
-"""Bytes of a file, which is read in blocks: OURS, beyond all that profilers write."""
 LONGEST: Final = 1 << 26
 """Bytes of the longest event; what is longer is no trace."""
 _START: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-_GZIP: Final = b"\x1f\x8b"
 _FIX: Final = "torch.profiler writes one with `export_chrome_trace`"
 
 
@@ -135,11 +129,8 @@ class Chrome:
 
     def _parts(self) -> Iterator[bytes]:
         try:
-            with opened(self.path, MOST) as raw:
-                packed = cast(BufferedReader, raw).peek(2)[:2] == _GZIP
-                yield from _unpacked(raw) if packed else iter(partial(raw.read, BLOCK), b"")
-        except zlib.error:
-            return
+            with unpacked(self.path) as file:
+                yield from iter(partial(file.read, BLOCK), b"")
         except OSError as error:
             raise self._wrong(f"{error.strerror or error}") from None
 
@@ -172,22 +163,6 @@ class Chrome:
 _ANY: Final = msgspec.json.Decoder(list[Any])
 _WRONG: Final = (msgspec.DecodeError, UnicodeDecodeError)
 """What a decoder raises for text that is not JSON in UTF-8."""
-
-
-def _unpacked(raw: BinaryIO) -> Iterator[bytes]:
-    """The text of a gzip file, as far as it goes."""
-    unpack = zlib.decompressobj(_MEMBERS)
-    while data := raw.read(BLOCK // 8):
-        while data:
-            if text := unpack.decompress(data):
-                yield text
-            data = unpack.unused_data
-            if unpack.eof:
-                unpack = zlib.decompressobj(_MEMBERS)
-
-
-_MEMBERS: Final = 16 + zlib.MAX_WBITS
-"""What zlib calls the format of gzip."""
 
 
 def _head(text: bytes) -> dict[str, Any]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 from twin.errors import Problem, UsageError
-from twin.evidence.traces import chakra, chrome
+from twin.evidence.traces.chakra import read_chakra
 from twin.evidence.traces.host import read_host
 from twin.evidence.traces.rank import RankTrace, read_gpus
+from twin.interop.recognise import recognise, stranger
 from twin.loading.files import display
-
-SUFFIXES: Final = (*chrome.SUFFIXES, chakra.SUFFIX)
 
 
 def read_rank(path: Path) -> Sequence[RankTrace]:
     """What each GPU of a trace did, or its host where there is none. Raises `UsageError` where
     nothing ran."""
-    if path.name.endswith(chakra.SUFFIX):
-        return chakra.read_chakra(path)
+    formats = recognise(path)
+    if (problem := stranger(formats, display(path), "measured")) is not None:
+        raise UsageError([problem])
+    if any(one.name == "chakra" for one in formats):
+        return read_chakra(path)
     found = read_gpus(path) or read_host(path)
     if not found:
         message = f"`{display(path)}` holds no kernel of a GPU, and no operator or named pass"

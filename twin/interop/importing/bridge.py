@@ -84,7 +84,7 @@ def dialect() -> Dialect:
 def read(source: Source) -> Launch:
     """The launch that a YAML, or a recipe in Python, describes. Raises `UsageError` with everything
     that is wrong."""
-    if not source.file.endswith(".py"):
+    if source.language != "python":
         return launch_of_keys(flat(yaml_tree(source)), source)
     made, unknown = recipe_of(source, CALLS, "_config")
     launch = launch_of_keys(flat_of(made, source.file), source, whole=True)

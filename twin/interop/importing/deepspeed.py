@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from twin.errors import Problem, UsageError
 from twin.interop.importing.keys import Keys, keys_of
 from twin.interop.importing.launch import Launch, Source, sections_of
-from twin.interop.importing.named_models import model_called
-from twin.interop.importing.scripts import Words, asked, is_script, words_of
+from twin.interop.importing.named_models import model_named_at
+from twin.interop.importing.scripts import Words, asked, words_of
 from twin.interop.tables import Fields, ask, finished, flat, overrides, table_of
 from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Child
@@ -35,13 +34,13 @@ _TRUE: Final = frozenset({"true", "True", "1", "yes"})
 def read(source: Source) -> Launch:
     """The launch of a JSON, or of a script that names one beside it. Raises `UsageError` with
     everything that is wrong."""
-    words = words_of(source, r"--deepspeed|deepspeed") if is_script(source) else None
+    words = words_of(source, r"--deepspeed|deepspeed") if source.language == "shell" else None
     text, name = _json_of(source, words) if words else (source.text, source.file)
     tree = keys_of(text, name).tree
     given = {f"{_ARGUMENTS}.{key}": child for key, child in _arguments(words, source.more).items()}
     own = {key: child for key, child in flat(tree) if _said(child)}
     keys = TABLE.keys_of(Branch(own, tree.origin), given)
-    model = source.model or _model(keys)
+    model = source.model or model_named_at(keys, "arguments.model_name_or_path")
     fields = TABLE.read(keys)
     if "sequence" not in fields.get("train", {}):
         ask(keys, "arguments.max_seq_length", _NO_SEQUENCE, "--with '--max_seq_length NUMBER'")
@@ -71,11 +70,7 @@ _NO_SEQUENCE: Final = "the file does not say how long sequences are"
 
 def _json_of(source: Source, words: Words) -> tuple[str, str]:
     """The JSON that a command names, beside the script."""
-    named = words.option("deepspeed", "deepspeed-config") or ""
-    path = (source.folder or Path()) / named
-    if not named.endswith(".json"):
-        message = f"`{source.file}` names no JSON of DeepSpeed"
-        raise UsageError([Problem("TW041", "", message, "import the JSON itself")])
+    path = source.beside(words.option("deepspeed", "deepspeed-config"), ".json")
     return read_text(path), display(path)
 
 
@@ -111,15 +106,6 @@ def _placed(source: Source, words: Words | None) -> tuple[int | None, int | None
     nodes = number("nnodes", "num-nodes", "num-machines") or slurm.nodes
     gpus = number("num-gpus", "nproc-per-node") or slurm.gpus_per_node
     return nodes or (1 if gpus else None), gpus
-
-
-def _model(keys: Keys) -> ModelSpec | None:
-    name = keys.get("arguments.model_name_or_path")
-    found = model_called(str(name)) if name else None
-    if found is None:
-        said = f"the catalog has no model of the name `{name}`" if name else "nothing names a model"
-        ask(keys, "arguments.model_name_or_path", said, "--architecture NAME or its config.json")
-    return found
 
 
 def _sharding(keys: Keys) -> dict[str, Any]:

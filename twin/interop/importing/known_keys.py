@@ -39,6 +39,14 @@ class Tally:
     harmless: int = 0
     left_out: int = 0
 
+    @property
+    def words(self) -> str:
+        """The three counts in a sentence."""
+        return (
+            f"{self.read:,} keys are read, {self.harmless:,} change nothing that is counted, "
+            f"{self.left_out:,} are left out."
+        )
+
     def besides(self, keys: Tally) -> Tally:
         """With those of keys that came to no argument; the others are counted as arguments."""
         harmless, left_out = self.harmless + keys.harmless, self.left_out + keys.left_out

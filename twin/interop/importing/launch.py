@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from twin.errors import Problem, UsageError
 from twin.interop.importing.known_keys import Tally
+from twin.interop.recognise import Language, language
 from twin.scenario import ParallelSpec, TrainSpec
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
@@ -30,6 +31,12 @@ MEGATRON: Final = "megatron-core"
 """Software of the catalog that runs Megatron-LM's arguments."""
 
 
+def stem_of(file: str) -> str:
+    """The name of a file without its ends, `.gz` among them."""
+    path = Path(file.removesuffix(".gz"))
+    return path.name.removesuffix(path.suffix).encode(errors="replace").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file of another program: its text and name, and what whoever asks knows beside it."""
@@ -45,13 +52,25 @@ class Source:
     gpus: int | None = None
     """Of the cluster."""
     folder: Path | None = None
-    """Where files lie that this one names."""
+    """Where files lie that this one names; None where it comes alone."""
 
     @property
     def name(self) -> str:
         """What the run is called, if nothing in the file names it."""
-        path = Path(self.file)
-        return path.name.removesuffix(path.suffix).encode(errors="replace").decode()
+        return stem_of(self.file)
+
+    @property
+    def language(self) -> Language:
+        """What it is written in."""
+        return language(self.text)
+
+    def beside(self, named: str | None, ending: str) -> Path:
+        """The file that this one names. Raises `UsageError` where it names none, or comes alone."""
+        if self.folder is not None and named and named.endswith(ending) and "$" not in named:
+            return self.folder / named
+        alone = named if named and "$" not in named else None
+        message = f"`{self.file}` names {f'`{alone}`' if alone else f'no {ending[1:].upper()}'}"
+        raise UsageError([Problem("TW041", "", message, f"import the {ending[1:].upper()} itself")])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from twin.interop.importing.hf_config import read_hf_config
+from twin.interop.importing.keys import Keys
+from twin.interop.tables import ask
 from twin.loading import catalog_parts, load_part
 from twin.loading.files import read_data
 from twin.spec.model import ModelSpec
@@ -30,6 +32,16 @@ def model_called(name: str) -> ModelSpec | None:
                 break
             short = shorter
     return None
+
+
+def model_named_at(keys: Keys, key: str) -> ModelSpec | None:
+    """The catalog's model that a key names; asked for where there is none."""
+    name = keys.get(key)
+    found = model_called(str(name)) if name else None
+    if found is None:
+        said = f"the catalog has no model of the name `{name}`" if name else "nothing names a model"
+        ask(keys, key, said, "--architecture NAME or its config.json")
+    return found
 
 
 def flavor_of(model: ModelSpec) -> str | None:

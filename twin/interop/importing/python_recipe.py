@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -444,6 +444,8 @@ def recipe_of(source: Source, calls: Mapping[str, Call], ending: str) -> tuple[M
     and what is unknown of it. Raises `UsageError` where there is no such function."""
     path = (source.folder or Path()) / Path(source.file).name
     module = module_of_text(source.text, path)
+    if source.folder is None:  # whatever lies here is not what it imports
+        module = replace(module, imports={})
     known = [name for name in module.functions if name.endswith(ending) and name[0] != "_"]
     name = source.defined.get(RECIPE) or (known[0] if len(known) == 1 else "")
     if name not in module.functions:

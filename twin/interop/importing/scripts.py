@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from twin.errors import Origin
@@ -20,8 +19,6 @@ _SBATCH: Final = re.compile(
 _LAUNCHERS: Final = re.compile(
     r"(^|/)(torchrun|torch\.distributed\.(run|launch)|python[\d.]*|deepspeed|accelerate|ray)$"
 )
-_SCRIPTS: Final = ("sh", "slurm", "sbatch", "bash", "job")
-"""Ends of names of scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +65,6 @@ def asked(text: str) -> Asked:
 
 def _count(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
-
-
-def is_script(source: Source) -> bool:
-    """Whether a file is a script, by its name."""
-    return Path(source.file).suffix.lower().lstrip(".") in _SCRIPTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from twin.errors import Origin, Problem, UsageError
+from twin.errors import Origin
 from twin.interop.importing.keys import Keys
 from twin.interop.importing.launch import Launch, Source, sections_of
 from twin.interop.importing.named_models import model_called
 from twin.interop.importing.python_recipe import RECIPE, Call, Made, flat_of, recipe_of
-from twin.interop.importing.scripts import asked, is_script, words_of
+from twin.interop.importing.scripts import asked, words_of
 from twin.interop.importing.toml_text import read_toml
 from twin.interop.tables import Fields, ask, choice, finished, overrides, table_of
 from twin.loading.files import display, read_text
@@ -49,9 +49,9 @@ _GATHERS: Final = {"default": None, "always": True, "never": False}
 def read(source: Source) -> Launch:
     """The launch that a TOML describes, or a script that names one beside it. Raises `UsageError`
     with everything that is wrong."""
-    if is_script(source):
+    if source.language == "shell":
         return _of_script(source)
-    if source.file.endswith(".py"):
+    if source.language == "python":
         return _of_registry(source)
     return _of_tree(read_toml(source.text, source.file), source)
 
@@ -135,10 +135,7 @@ def _of_script(source: Source) -> Launch:
     """The launch of a script: the TOML that it names, and what its command line sets."""
     words = words_of(source, r"torchtitan|run_train|train\.py")
     named = words.option("job.config-file", "job.config_file") or words.values.get("CONFIG_FILE")
-    if not named or not named.endswith(".toml") or "$" in named:
-        message = f"`{source.file}` names no TOML of torchtitan"
-        raise UsageError([Problem("TW041", "", message, "import the TOML itself")])
-    path = (source.folder or Path()) / named
+    path = source.beside(named, ".toml")
     slurm = asked(source.text)
     per_node = words.option("nproc-per-node") or words.values.get("NGPU") or ""
     gpus = int(per_node) if per_node.isdecimal() else slurm.gpus_per_node

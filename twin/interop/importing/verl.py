@@ -20,9 +20,9 @@ from twin.interop.importing.dialect import argument, launch_of
 from twin.interop.importing.keys import Keys
 from twin.interop.importing.launch import Launch, Source, sections_of
 from twin.interop.importing.megatron.launch_file import Argument
-from twin.interop.importing.named_models import model_called
-from twin.interop.importing.scripts import asked, is_script, words_of
-from twin.interop.tables import ask, finished, overrides, table_of
+from twin.interop.importing.named_models import model_named_at
+from twin.interop.importing.scripts import asked, words_of
+from twin.interop.tables import finished, overrides, table_of
 from twin.loading.files import read_data, shipped_folder
 from twin.loading.tree import Branch, Child
 from twin.spec.model import ModelSpec
@@ -56,7 +56,7 @@ _PADS: Final = ("bias_", "apply_rope", "masked_", "gradient_accumulation", "moe_
 def read(source: Source) -> Launch:
     """The launch of a YAML or a script. Raises `UsageError` with everything that is wrong."""
     keys, remarks = _keys(source)
-    model = source.model or _model(keys)
+    model = source.model or model_named_at(keys, "actor_rollout_ref.model.path")
     if model is None:
         raise UsageError(keys.problems)
     nodes, gpus = _placed(keys, source)
@@ -77,7 +77,7 @@ def read(source: Source) -> Launch:
 
 
 def _keys(source: Source) -> tuple[Keys, tuple[str, ...]]:
-    if not is_script(source):
+    if source.language != "shell":
         return TABLE.keys_of(yaml_tree(source), overrides(source.more)), ()
     words = words_of(source, r"verl\.|recipe\.")
     said = [text for text in words.texts if "=" in text and "." in text.partition("=")[0]]
@@ -92,15 +92,6 @@ def _keys(source: Source) -> tuple[Keys, tuple[str, ...]]:
     }
     top = next(iter(places.values()))
     return TABLE.keys_of(Branch({}, top), {**found, **overrides(source.more)}), words.remarks
-
-
-def _model(keys: Keys) -> ModelSpec | None:
-    name = keys.get("actor_rollout_ref.model.path")
-    found = model_called(str(name)) if name else None
-    if found is None:
-        said = f"the catalog has no model of the name `{name}`" if name else "nothing names a model"
-        ask(keys, "actor_rollout_ref.model.path", said, "--architecture NAME or its config.json")
-    return found
 
 
 def _placed(keys: Keys, source: Source) -> tuple[int | None, int | None]:

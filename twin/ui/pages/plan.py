@@ -12,7 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 from twin.errors import Problem, render
 from twin.reports import resolved
 from twin.scenario import Root
-from twin.ui import RESULT, editor, launch_script, session
+from twin.ui import RESULT, editor, launch_file, session
 from twin.ui.answers import Failure, Refusal, plan_of, scenario_of
 from twin.ui.editor import Form, Section, schema, sections, with_kinds
 from twin.ui.other_software import about
@@ -32,12 +32,12 @@ _SOFTWARE: Final = "software"
 def page() -> None:
     """Run the page once, top to bottom."""
     shown = open_plan()
-    name = session.section("Plan", ["Scenario", launch_script.SECTION, "Catalog"])
+    name = session.section("Plan", ["Scenario", launch_file.SECTION, "Catalog"])
     if name == "Catalog":
         catalog_section()
         return
-    if name == launch_script.SECTION:
-        launch_script.launch_section()
+    if name == launch_file.SECTION:
+        launch_file.launch_section()
         return
     before = scenario_of(ask_about(shown.plan.original))
     # What is said changes; below it fields keep their place, and typed text. They need no answer.
@@ -72,9 +72,8 @@ def _open() -> None:
         turn: int = st.session_state.get(_TURN, 0)
         key = f"{_FILE} {turn}"
         with st.popover("Upload a file", icon=":material/upload:", key=f"upload {turn}"):
-            types = ["yaml", "yml", *launch_script.ENDINGS]
-            words = "A scenario (YAML), or a launch script of Megatron-LM"
-            file = st.file_uploader(words, types, key=key, on_change=_upload, args=(key,))
+            words = "A scenario (YAML), or a launch script, recipe or config.json"
+            file = st.file_uploader(words, key=key, on_change=_upload, args=(key,))
             if file is not None:
                 st.error(f"`{file.name}` is not text (UTF-8), so it cannot be opened.")
 
@@ -159,24 +158,24 @@ def _open_preset() -> None:
 
 
 def _upload(key: str) -> None:
-    """Open a file as a plan, and close the popover by renewing it; what is no text stays there,
-    where the page says so."""
+    """Open a file as a plan, or as what another program has written, and close the popover by
+    renewing it; what is no text stays there, where the page says so."""
     file = st.session_state[key]
     if file is None:
         return
-    try:
-        text = file.getvalue().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return
-    if "\0" in text:
-        return
+    data = file.getvalue()
+    if launch_file.take(file.name, data):
+        session.want_section(launch_file.SECTION)
+    else:
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return
+        if "\0" in text:
+            return
+        session.change(lambda on: on.opened(Draft(file.name, file.name, text)))
     st.session_state.pop(_TEXT, None)
     st.session_state[_TURN] = st.session_state.get(_TURN, 0) + 1
-    if file.name.endswith(launch_script.ENDINGS):
-        launch_script.take(file.name, text)
-        session.want_section(launch_script.SECTION)
-    else:
-        session.change(lambda on: on.opened(Draft(file.name, file.name, text)))
 
 
 def _retype() -> None:

@@ -1,5 +1,4 @@
-"""Formats of files with measurements, one module each. `formats()` lists them; a new format is one
-new module in this package."""
+"""What reads files with measurements, one module for each format. `sources()` lists them."""
 
 from __future__ import annotations
 
@@ -9,12 +8,12 @@ from importlib import import_module
 
 from twin.evidence.calibrate.sources.base import Findings, Measurement, Source
 
-__all__ = ["Findings", "Measurement", "Source", "formats"]
+__all__ = ["Findings", "Measurement", "Source", "sources"]
 
 
 @cache
-def formats() -> tuple[Source, ...]:
-    """One reader per format, in the order of their modules' names."""
+def sources() -> tuple[Source, ...]:
+    """All of them, in the order of their modules' names."""
     for module in sorted(info.name for info in pkgutil.iter_modules(__path__)):
         import_module(f"{__name__}.{module}")
     final = [cls for cls in Source.__subclasses__() if getattr(cls, "__final__", False)]

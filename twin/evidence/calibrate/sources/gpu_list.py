@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
 from twin.loading.files import display
 
-_LISTED: Final = re.compile(r"^GPU \d+: (?P<name>.+?) \(UUID: ", re.MULTILINE)
+_LISTED: Final = re.compile(r"^GPU \d+: (?P<name>.+?) \(UUID: ")
 _HEADER: Final = re.compile(
-    r"^(?:index, |timestamp, |uuid, |count, )*name(?:, [\w.]+(?: \[[^\]]+\])?)*\s*$", re.MULTILINE
+    r"^(?:index, |timestamp, |uuid, |count, )*name(?:, [\w.]+(?: \[[^\]]+\])?)*\s*$"
 )
 
 
@@ -20,12 +20,7 @@ _HEADER: Final = re.compile(
 class GpuList(Source):
     """The names of GPUs."""
 
-    words: ClassVar[str] = "nvidia-smi's list of GPUs"
-
-    def recognises(self, head: bytes) -> bool:
-        """By a listed GPU, or the header of the table."""
-        text = plain(head)
-        return _LISTED.search(text) is not None or _names_gpus(text)
+    reads: ClassVar[tuple[str, ...]] = ("gpu-list",)
 
     def read(self, path: Path) -> Findings:
         """The commonest name, and how many GPUs have it."""
@@ -44,8 +39,3 @@ class GpuList(Source):
         unused = tuple(f"{display(path)}: {n} {other}, another GPU" for other, n in others)
         counted = Measurement("gpus", 0.0, count, 1, float(count), "count", display(path))
         return Findings((f"{count} {name}",), unused, name, (counted,))
-
-
-def _names_gpus(text: str) -> bool:
-    found = _HEADER.search(text)
-    return found is not None and "NVIDIA" in text[found.end() : found.end() + 2000]

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.interop.recognise import sign
 from twin.loading.files import display
 
-_HEADER: Final = re.compile(r"^\s*GPU0\b.*\bCPU Affinity", re.MULTILINE)
+_HEADER: Final = sign("gpu-topology")
 _DEVICE: Final = re.compile(r"^(GPU|NIC|mlx\d*_)\d+$")
 _CELL: Final = re.compile(r"^(?:X|NV\d+|SYS|NODE|PHB|PXB|PIX)$")
 _LINKS: Final = re.compile(r"^NV(\d+)$")
@@ -27,11 +28,7 @@ Matrix = Mapping[str, Sequence[str]]
 class GpuTopology(Source):
     """What a node is made of."""
 
-    words: ClassVar[str] = "nvidia-smi topo -m"
-
-    def recognises(self, head: bytes) -> bool:
-        """By the header of the matrix."""
-        return _HEADER.search(plain(head)) is not None
+    reads: ClassVar[tuple[str, ...]] = ("gpu-topology",)
 
     def read(self, path: Path) -> Findings:
         """Counts of GPUs, NVLinks, network cards that a GPU shares no socket's way with, and NUMA

@@ -14,11 +14,7 @@ from twin.loading.files import display
 class MeasurePoints(Source):
     """A file of points."""
 
-    words: ClassVar[str] = "points of reference.measure"
-
-    def recognises(self, head: bytes) -> bool:
-        """By its first line, which is of the machine."""
-        return head.lstrip().startswith(b'{"machine"')
+    reads: ClassVar[tuple[str, ...]] = ("measure-points",)
 
     def read(self, path: Path) -> Findings:
         """Every kernel in 16 bits that a profile has a number for."""

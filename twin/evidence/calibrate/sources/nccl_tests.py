@@ -18,7 +18,8 @@ from math import isfinite
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.interop.recognise import sign
 from twin.loading.files import display
 
 SMALLEST: Final = 4 * 2**20
@@ -34,7 +35,7 @@ COLLECTIVES: Final = {
 }
 """What the programs are called, and what the twin calls what they do."""
 _PROGRAM: Final = re.compile(r"\b([a-z_]+)_perf\b")
-_BEGIN: Final = re.compile(r"#\s*nThread\s+\d+")
+_BEGIN: Final = sign("nccl-tests")
 _RANK: Final = re.compile(
     r"#\s*Rank\s+\d+\s+(?:Group\s+(?P<group>\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+"
     r"device\s+\d+\s+\[[^\]]*\]\s*(?P<gpu>.*)"
@@ -60,11 +61,7 @@ class _Run:
 class NcclTests(Source):
     """Runs of nccl-tests."""
 
-    words: ClassVar[str] = "nccl-tests"
-
-    def recognises(self, head: bytes) -> bool:
-        """By the line that every run begins with."""
-        return _BEGIN.search(plain(head)) is not None
+    reads: ClassVar[tuple[str, ...]] = ("nccl-tests",)
 
     def read(self, path: Path) -> Findings:
         """Every row of at least 4 MiB whose collective the twin prices."""

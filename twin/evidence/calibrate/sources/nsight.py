@@ -63,12 +63,7 @@ _FP16: Final = re.compile(r"f16f16|_h16|hhh|fp16|half", re.IGNORECASE)
 class Nsight(Source):
     """A profile of Nsight Systems."""
 
-    words: ClassVar[str] = "Nsight Systems (SQLite)"
-
-    def recognises(self, head: bytes) -> bool:
-        """By the format of the file and a table of it."""
-        tables = (_KERNELS, "TARGET_INFO_GPU", "NVTX_EVENTS", "META_DATA_EXPORT")
-        return head.startswith(b"SQLite format 3\0") and any(t.encode() in head for t in tables)
+    reads: ClassVar[tuple[str, ...]] = ("nsight",)
 
     def read(self, path: Path) -> Findings:
         """Kernels with shapes, copies, and where the rest of the time went."""

@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines, plain
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, lines
+from twin.interop.recognise import sign
 from twin.loading.files import display
 
 LARGE: Final = 1 << 16
 """Bytes from which on a message shows the rate of a card: what perftest sends if not told."""
 SHORT: Final = 64
 """Bytes up to which a message shows latency."""
-_TITLE: Final = re.compile(r"(RDMA_Write|RDMA_Read|Send)\s+(Bidirectional\s+)?(BW|Latency) Test")
+_TITLE: Final = sign("perftest")
 _DEVICE: Final = re.compile(r"Device\s*:\s*(\S+)")
 _HEAD: Final = re.compile(r"#bytes\s+#iterations(.*)")
 _RATE_UNITS: Final = {"Gb/sec": 1e9 / 8, "MB/sec": 2.0**20, "MiB/sec": 2.0**20}
@@ -41,11 +42,7 @@ class _Test:
 class Perftest(Source):
     """Tests of two network cards."""
 
-    words: ClassVar[str] = "perftest (ib_write_bw and others)"
-
-    def recognises(self, head: bytes) -> bool:
-        """By the title of a test."""
-        return _TITLE.search(plain(head)) is not None
+    reads: ClassVar[tuple[str, ...]] = ("perftest",)
 
     def read(self, path: Path) -> Findings:
         """Average rates of large messages, and typical latencies of short ones."""

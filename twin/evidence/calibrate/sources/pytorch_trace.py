@@ -13,11 +13,7 @@ from twin.evidence.calibrate.sources.base import Findings, Source
 class PytorchTrace(Source):
     """A trace in Chrome's format."""
 
-    words: ClassVar[str] = "PyTorch trace"
-
-    def recognises(self, head: bytes) -> bool:
-        """By its list of events."""
-        return b'"traceEvents"' in head
+    reads: ClassVar[tuple[str, ...]] = ("pytorch-trace",)
 
     def read(self, path: Path) -> Findings:
         """Kernels whose calls have shapes."""

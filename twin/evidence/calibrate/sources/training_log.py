@@ -10,12 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from twin.evidence.calibrate.sources.base import Findings, Measurement, Source, packed
+from twin.evidence.calibrate.sources.base import Findings, Measurement, Source
 from twin.evidence.live.drift import WARM_UP
-from twin.evidence.live.event_files import is_event_file
-from twin.evidence.live.log_lines import LineReader
 from twin.evidence.live.step_time_estimate import step_time
 from twin.evidence.live.trainer_log import Log
+from twin.interop.recognise import read_by
 from twin.loading.files import display
 
 LOGGED: Final = "logged step"
@@ -26,19 +25,10 @@ LOGGED: Final = "logged step"
 class TrainingLog(Source):
     """A trainer's log."""
 
-    words: ClassVar[str] = "training log"
-
-    def recognises(self, head: bytes) -> bool:
-        """By a line that tells of a step and its time, or as a file of events."""
-        if is_event_file(head[:64]):
-            return True
-        reader = LineReader()
-        return any(_is_step(reader, line) for line in head.splitlines())
+    reads: ClassVar[tuple[str, ...]] = read_by("track")
 
     def read(self, path: Path) -> Findings:
         """The median of the steps after warming up."""
-        if packed(path):
-            return Findings(unused=(f"{display(path)}: a packed log is not read; unpack it",))
         log = Log(path)
         log.look()
         steady = [step.seconds for step in log.steps if step.fresh >= WARM_UP]
@@ -51,8 +41,3 @@ class TrainingLog(Source):
         took = f"the median of {found.steps} steps"
         step = Measurement(LOGGED, 0.0, 0, 0, found.seconds, "s", where)
         return Findings((took,), unused, "", (step,))
-
-
-def _is_step(reader: LineReader, line: bytes) -> bool:
-    facts = reader.facts(line)
-    return facts is not None and "step" in facts and "seconds" in facts

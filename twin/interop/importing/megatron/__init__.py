@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from twin.errors import UsageError
-from twin.interop.importing.launch import Launch, sections_of
+from twin.interop.importing.launch import Launch, sections_of, stem_of
 from twin.interop.importing.megatron.launch_file import (
     Argument,
     Arguments,
@@ -45,8 +45,7 @@ def read_megatron_text(
 
 
 def _launch_of(written: Written, file: str) -> Launch:
-    stem = file.removesuffix(Path(file).suffix).encode(errors="replace").decode()
-    return understood(written.arguments, stem, written.remarks)
+    return understood(written.arguments, stem_of(file), written.remarks)
 
 
 def understood(written: Iterable[Argument], name: str, remarks: Sequence[str] = ()) -> Launch:

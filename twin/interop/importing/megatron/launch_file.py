@@ -25,6 +25,7 @@ from twin.errors import Origin, Problem, UsageError
 from twin.interop.importing.known_keys import Tally, known_of
 from twin.interop.importing.scripts import asked
 from twin.interop.importing.shell import Command, Script, follow
+from twin.interop.recognise import language
 from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Items, Leaf, Node, hint, nearest, plain
 from twin.loading.yaml_text import read_yaml, split_lines
@@ -34,8 +35,6 @@ _LAUNCHER = re.compile(r"(^|/)(torchrun|python[\d.]*|deepspeed)$")
 _SECTIONS = ("MODEL_ARGS", "ARGS")
 """Of Megatron-LM's tests, and of its recipes for mixtures of experts."""
 _KNOWN = Path(__file__).with_name("known.yaml")
-_PLAIN = (".txt", ".args")
-_YAML = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,12 @@ def read_arguments_text(
 ) -> Written:
     """The arguments of the text of a file, and behind them `more` of them, which win. `defined` are
     variables that whoever asks knows. Raises `UsageError` where there are none."""
-    suffix = Path(name).suffix.lower()
-    if suffix in _YAML:
+    written = language(text)
+    if written == "yaml":
         found = _of_yaml(text, name, defined)
     else:
-        found = _of_script(text, name, {**asked(text).variables, **defined}, plain=suffix in _PLAIN)
+        known, plain = {**asked(text).variables, **defined}, written == "arguments"
+        found = _of_script(text, name, known, plain=plain)
     if not found.arguments:
         message = f"`{name}` holds no arguments of Megatron-LM"
         fix = "give a launch script, a YAML file or a list of `--option value`"
