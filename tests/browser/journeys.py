@@ -162,6 +162,15 @@ def on_a_phone(one: Journey, address: str) -> None:
     page.get_by_role("heading", name="Inputs that differ").wait_for()
     settle(page)
     one.step("Compare of two plans", "compare")
+    page.goto(f"{address}/result?v=1&plan=kimi-k2-256xh800&section=network")
+    page.get_by_text("Show the group of the first rank").first.wait_for()
+    settle(page)
+    for button in page.locator("[data-testid=stMain] [data-testid=stButtonGroup] button").all():
+        box = button.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0, f"{button.inner_text()} is cut off"
+        assert box["x"] + box["width"] <= _PHONE, f"{button.inner_text()} is cut off"
+    one.step("Network: every group can be chosen", "network")
 
 
 def own_config(folder: Path) -> Path:

@@ -3,8 +3,8 @@
 Nothing heavy is imported here, so `twin --help` answers at once: `verbs.toml` describes the verbs,
 and the module of a verb is imported when it runs. Exit codes: 0 ok, 1 a bug of ours, 2 usage, 3
 invalid scenario or impossible layout, 4 valid but does not fit, 5 not as expected or beyond a
-limit, 6 outside the calibrated range under `--strict`, 130 interrupted. Of several the lowest
-counts."""
+limit, 6 outside the calibrated range under `--strict`, 130 interrupted, 143 terminated. Of
+several the lowest counts."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from twin.errors import Problem
 
 BUG, USAGE, INTERRUPTED = 1, 2, 130
+TERMINATED = 128
+"""Of a command that a signal ends: and the signal's number."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says of a disk without room."""
 _NO_FILE = (errno.ENAMETOOLONG, errno.ELOOP)
@@ -76,8 +78,14 @@ def _behave_in_pipes() -> None:
     sys.stderr = sys.stderr or io.StringIO()
     if sys.platform != "win32":
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _end)
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
         reconfigure(errors="replace")
+
+
+def _end(number: int, _: object) -> None:
+    """End as if the command had ended by itself: its workers end, too, and leave nothing behind."""
+    sys.exit(TERMINATED + number)
 
 
 def _perform(words: list[str]) -> int:

@@ -147,6 +147,7 @@ def _control(control: Control, key: str) -> Any:
                 required=True,
                 format_func=lambda one: options[one],
                 key=key,
+                wrap=True,  # beside other controls it would scroll, and cut its first ones off
             )
         case "window":
             return _window(control, key)

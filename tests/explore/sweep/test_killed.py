@@ -133,3 +133,17 @@ def test_ctrl_c_ends_a_sweep_at_once_and_keeps_what_is_finished(start: Start, tm
     assert "Traceback" not in out + err
     wait_for(lambda: not any(runs(worker) for worker in workers), 10)
     assert kept(tmp_path)
+
+
+@linux
+@pytest.mark.slow
+def test_a_terminated_sweep_leaves_no_worker_and_no_semaphore(start: Start, tmp_path: Path):
+    process = start()
+    wait_for(lambda: len(kept(tmp_path)) >= 1)
+    workers = children(process.pid)
+    process.terminate()
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "leaked" not in err
+    assert "Traceback" not in out + err
+    wait_for(lambda: not any(runs(worker) for worker in workers), 10)
