@@ -1,7 +1,7 @@
 """Models that the tests of the arithmetic use: the catalog's, and small ones of every block."""
 
 from twin.loading import catalog_parts, load_part
-from twin.spec.model import DenseFfn, GroupedAttention, LatentAttention, ModelSpec, Moe
+from twin.spec.model import DenseFfn, GroupedAttention, Indexer, LatentAttention, ModelSpec, Moe
 
 NAMES = sorted(catalog_parts("models"))
 
@@ -100,9 +100,34 @@ TINY_SINKS = ModelSpec(
     moe=Moe(experts=8, top_k=2, width=20, bias=True),
 )
 
+TINY_GATED = TINY_GROUPED.model_copy(
+    update={
+        "name": "tiny-gated",
+        "attention": TINY_GROUPED.attention.model_copy(update={"gated": True, "qk_norm": True}),
+    }
+)
+
+TINY_SPARSE = TINY_MOE.model_copy(
+    update={
+        "name": "tiny-sparse",
+        "attention": TINY_MOE.attention.model_copy(
+            update={"indexer": Indexer(heads=2, head_dim=8, top_k=4)}
+        ),
+    }
+)
+"""With a module of its own in its test."""
+
 TINY_MTP = TINY_MOE.model_copy(update={"name": "tiny-mtp", "mtp_layers": 2})
 
 TINY = {
     model.name: model
-    for model in (TINY_GPT, TINY_MOE, TINY_GROUPED, TINY_SHARED, TINY_SINKS, TINY_MTP)
+    for model in (
+        TINY_GPT,
+        TINY_MOE,
+        TINY_GROUPED,
+        TINY_SHARED,
+        TINY_SINKS,
+        TINY_GATED,
+        TINY_MTP,
+    )
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from tests.arch.models import TINY, TINY_GPT, TINY_GROUPED, catalog, gpt
+from tests.arch.models import TINY, TINY_GPT, TINY_GROUPED, TINY_SPARSE, catalog, gpt
 from tests.arch.torch_models import Experts
 from tests.arch.torch_models import Layer as TorchLayer
 from twin.arch.ops import Layer, Op, Shape
@@ -215,7 +215,7 @@ def test_every_op_that_a_policy_names_exists_in_some_model(policy: str):
     shapes = (Shape(1, 16), Shape(1, 16, flash=False))
     names = {
         item.name
-        for model in TINY.values()
+        for model in (*TINY.values(), TINY_SPARSE)
         for shape in shapes
         for layer in layers(model, shape)
         for item in layer.items

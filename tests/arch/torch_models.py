@@ -88,7 +88,7 @@ class Grouped(nn.Module):
         spec = model.attention
         assert isinstance(spec, GroupedAttention)
         self.spec, self.drop = spec, model.dropout
-        width = (spec.heads + 2 * spec.kv_heads) * spec.head_dim
+        width = (spec.heads * (1 + spec.gated) + 2 * spec.kv_heads) * spec.head_dim
         self.qkv = nn.Linear(model.hidden, width, bias=spec.bias or spec.qkv_bias)
         self.out = nn.Linear(spec.heads * spec.head_dim, model.hidden, bias=spec.bias)
         self.q_norm, self.k_norm = (
@@ -99,15 +99,16 @@ class Grouped(nn.Module):
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         spec = self.spec
-        sizes = [n * spec.head_dim for n in (spec.heads, spec.kv_heads, spec.kv_heads)]
-        q, k, v = self.qkv(x_BSD).split(sizes, dim=-1)
+        counts = (spec.heads * spec.gated, spec.heads, spec.kv_heads, spec.kv_heads)
+        gate, q, k, v = self.qkv(x_BSD).split([n * spec.head_dim for n in counts], dim=-1)
         group = spec.heads // spec.kv_heads
         q = split_heads(q, spec.heads)
         k, v = (split_heads(y, spec.kv_heads) for y in (k, v))
         q, k = self.q_norm(q), self.k_norm(k)
         if group > 1:
             k, v = (y.repeat_interleave(group, 0) for y in (k, v))
-        return self.out(join_heads(attend(q, k, v, self.drop), x_BSD.shape[0]))
+        made = join_heads(attend(q, k, v, self.drop), x_BSD.shape[0])
+        return self.out(made * torch.sigmoid(gate) if spec.gated else made)
 
 
 class Latent(nn.Module):

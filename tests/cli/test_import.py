@@ -112,7 +112,7 @@ def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
         "models"
     )
     text = twin_command("catalog", "models").out
-    assert "not expressible, nemotron-h-56b: most of its layers are Mamba-2" in text
+    assert "not expressible, nemotron-v3-ultra-550b-26.04: the widths" in text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_models_come_with_exact_counts_and_with_what_cannot_be_expressed(
         (("gpus", "H1000"), "did you mean `h100`?"),
         (("topologies", "rail"), "did you mean `rail_fat_tree`?"),
         (("routings", "zip"), "did you mean `zipf`?"),
-        (("models", "nemotron-h-56b"), "TW040 `nemotron-h-56b` cannot be expressed: most of"),
+        (("models", "nemotron-v3-ultra-550b-26.04"), "cannot be expressed: the widths"),
         (("xyzzy",), "write one of: gpus, nodes, fabrics"),
     ],
 )

@@ -167,8 +167,8 @@ def test_the_nearest_name_may_be_an_alias() -> None:
 def test_what_cannot_be_expressed_is_refused_with_the_reason(tmp_path: Path) -> None:
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
-        SCENARIO.format(model="Nemotron-H-56B", node="h100-8gpu", fabric="clos-400g")
+        SCENARIO.format(model="Nemotron-V3-Ultra-550B-26.04", node="h100-8gpu", fabric="clos-400g")
     )
-    with pytest.raises(ScenarioError, match=r"s\.yaml:3:8: TW040 .* Mamba-2"):
+    with pytest.raises(ScenarioError, match=r"s\.yaml:3:8: TW040 .* public configuration"):
         load(scenario)
     assert all(reason for reason in unavailable("models").values())

@@ -8,11 +8,11 @@ CASES = [
     WrongInput(
         "a model that is known and cannot be expressed says why",
         """\
---set:1:13: TW040 `nemotron-h-56b` cannot be expressed: most of its layers are Mamba-2 (state-space) layers, for which there is no block
-  | --set model=nemotron-h-56b
-  |             ^^^^^^^^^^^^^^
+--set:1:13: TW040 `nemotron-v3-ultra-550b-26.04` cannot be expressed: the widths of its experts were found in no public configuration
+  | --set model=nemotron-v3-ultra-550b-26.04
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   hint: no entry comes close; leave it out""",  # noqa: E501  as long as it is printed
-        overrides=("model=nemotron-h-56b",),
+        overrides=("model=nemotron-v3-ultra-550b-26.04",),
     ),
     WrongInput(
         "a bare number in a field with a unit",

@@ -85,8 +85,18 @@ def test_axes_are_found_in_nested_sections(package: str) -> None:
     assert axes(outer) == {("inner", "shape"): Axis(package)}
 
 
-def test_a_scenario_has_three_axes() -> None:
+def test_an_axis_that_may_be_absent_takes_null_too(package: str) -> None:
+    adapter = TypeAdapter(Annotated[Shape | None, Axis(package)])
+    assert adapter.validate_python(None) is None
+    assert adapter.validate_python("square") == adapter.validate_python({"kind": "square"})
+    assert {"type": "null"} in adapter.json_schema()["anyOf"]
+    with pytest.raises(ValidationError):
+        adapter.validate_python("oval")
+
+
+def test_a_scenario_has_four_axes() -> None:
     assert set(axes(Scenario)) == {
+        ("model", "mixer"),
         ("parallel", "schedule"),
         ("train", "optimizer"),
         ("train", "routing"),

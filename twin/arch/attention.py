@@ -29,7 +29,8 @@ from twin.arch.ops import Exchange, Item, Op, Shape, Work
 @dataclass(frozen=True, slots=True)
 class Heads:
     """Attention heads on one rank: how many query and key-value heads, and their widths; in the
-    `windowed` share of layers a query has at most `window` keys."""
+    `windowed` share of layers a query has at most `window` keys, or if `chunked` those of its own
+    chunk of that length."""
 
     query: int
     key_value: int
@@ -37,13 +38,33 @@ class Heads:
     v_dim: int
     window: int = 0
     windowed: float = 0.0
+    chunked: bool = False
 
     def keys(self, sequence: int) -> float:
         """Twice the keys of the mean query and layer, causal: the length of the sequence, but for
         windows."""
         window = min(self.window, sequence)
-        near = 2 * window - window * window / max(1, sequence)
+        if self.chunked:
+            whole, rest = divmod(sequence, max(1, window))
+            near = (whole * window * window + rest * rest) / max(1, sequence)
+        else:
+            near = 2 * window - window * window / max(1, sequence)
         return (1.0 - self.windowed) * sequence + self.windowed * near
+
+    def read(self, cached: float) -> float:
+        """Tokens that one further token reads of so many, in the mean layer; of its own chunk half
+        on average."""
+        near = min(cached, self.window)
+        near = near / 2 if self.chunked and cached > self.window else near
+        return (1.0 - self.windowed) * cached + self.windowed * near
+
+    def earlier(self, new: int, cached: float) -> float:
+        """Cached tokens that the mean one of so many new tokens reads, in the mean layer."""
+        if not self.windowed:
+            return cached
+        both = round(new + cached)
+        pairs = (both * self.keys(both) - cached * self.keys(round(cached))) / 2
+        return pairs / new - self.keys(new) / 2
 
 
 def causal_flop(heads: Heads, sequence: int) -> float:

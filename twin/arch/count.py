@@ -10,11 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from twin.arch.attention import causal_flop
 from twin.arch.lora import adapters
 from twin.arch.parameters import Parameter, Part, norm_gains
 from twin.arch.remembered import remembered
-from twin.arch.stack import heads, kinds, parameters_of
+from twin.arch.stack import kinds, mixing, parameters_of
 from twin.spec.model import ModelSpec
 
 
@@ -127,7 +126,8 @@ def adapter_parameters(model: ModelSpec, rank: int) -> int:
 def flop_per_token(model: ModelSpec, sequence: int) -> float:
     """Model FLOP per trained token, forward and backward: 6 per matrix weight that the token
     passes through, head in and look-up out, plus three times causal attention at this sequence
-    length (backward counted as twice forward; what is computed again does not count). Modules that
+    length, or what mixes tokens instead (backward counted as twice forward; what is computed again
+    does not count). Modules that
     predict further tokens are out: they train the same model faster or slower, like recomputation
     (DeepSeek counts so: 385 TFLOP/s in its step of 19.93 s are 249.8 GFLOP per token, arXiv:
     2505.09343, Table 4, and this says 250.4; with the module it were 260.6).
@@ -135,8 +135,18 @@ def flop_per_token(model: ModelSpec, sequence: int) -> float:
     Source: the MFU convention of Chowdhery et al. 2022 (PaLM, arXiv:2204.02311, appendix B), with
     the causal half of the score matrix.
     """
-    attention = model.layers * causal_flop(heads(model), sequence)
-    return 6.0 * float(matrix_weights(model) + model.vocab * model.hidden) + 3.0 * attention
+    mixing = model.layers * mixing_flop(model, sequence)
+    return 6.0 * float(matrix_weights(model) + model.vocab * model.hidden) + 3.0 * mixing
+
+
+def mixing_flop(model: ModelSpec, sequence: int) -> float:
+    """Forward FLOP per token and mean layer of what mixes tokens: all that grows with the sequence,
+    or that no weight does."""
+    found = Counter(model.blocks(layer)[0] for layer in range(model.layers))
+    if len(found) == 1:
+        return mixing(model, next(iter(found)), sequence)
+    total = sum(times * mixing(model, one, sequence) for one, times in found.items())
+    return total / model.layers
 
 
 def matrix_weights(model: ModelSpec) -> Fraction:
@@ -181,4 +191,5 @@ def _all_moe(model: ModelSpec) -> ModelSpec:
     if model.moe is None:
         return model
     moe = model.moe.model_copy(update={"first_dense_layers": 0, "every": 1})
-    return model.model_copy(update={"moe": moe})
+    pattern = tuple(one.replace("dense", "moe") for one in model.pattern)
+    return model.model_copy(update={"moe": moe, "pattern": pattern})

@@ -31,14 +31,19 @@ rotary positions; casts to and from FP8; rows that are copied into another order
 choice of experts; softmax and loss over the vocabulary; an optimizer's elementwise update; sums of
 squares of gradients; all others. A profile may know each kind apart (`CalibrationSpec.streaming`);
 where it does not, all are as the last."""
-OpClass = Literal["gemm", "grouped_gemm", "attention", Streaming]
-"""Classes of kernels; a calibration profile has an efficiency for each."""
+OpClass = Literal["gemm", "grouped_gemm", "attention", "scan", Streaming]
+"""Classes of kernels; a calibration profile has an efficiency for each. `scan`: linear attention
+and state-space blocks in chunks of a sequence (`twin.arch.mixer`)."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 Group = Literal["tensor", "context", "expert", "expert_tensor"]
 Bucket = Literal["replicated", "tensor", "expert"]
-LayerKind = Literal["embedding", "dense", "moe", "mtp", "head"]
-"""`mtp`: the part of a multi-token-prediction module before its head (`twin.arch.blocks.mtp`)."""
+LayerKind = Literal["embedding", "dense", "moe", "mixer", "mtp", "head"]
+"""`mixer`: a layer of a pattern without feed-forward block; `dense` and `moe` may be without a
+mixer there. `mtp`: the part of a multi-token-prediction module before its head
+(`twin.arch.blocks.mtp`)."""
+BLOCKS: Final[tuple[LayerKind, ...]] = ("dense", "moe", "mixer")
+"""Kinds of transformer layers of the model itself."""
 Dispatcher = Literal["alltoall", "deepep", "hybridep", "allgather", "einsum", "padded", "loop"]
 """How tokens come to experts (`twin.arch.dispatchers`)."""
 Permute = Literal["fused", "unfused"]

@@ -28,7 +28,7 @@ RECOMPUTED: Final[dict[str, frozenset[str]]] = {
     "attention_core": ATTENTION_CORE,
     "norms": frozenset({"attention_norm", "ffn_norm", "q_norm", "k_norm", "kv_norm"}),
     "swiglu": frozenset({"ffn_swiglu", "shared_swiglu", "experts_clamp", "experts_swiglu"}),
-    "mla_up": frozenset({"q_up", "kv_up", "mla_rope"}),
+    "mla_up": frozenset({"q_up", "kv_up", "mla_rope", "absorb_query"}),
     "moe_down": frozenset({"experts_down"}),
 }
 """Policy to op names. `moe_down` frees nothing: routing weights enter before the down-projection
@@ -50,7 +50,7 @@ of `--recompute-modules`, of which the normed hidden state is kept."""
 _OF_EXPERTS: Final = ("router", "shared", "expert", "dispatch", "combine")
 """How names of its items begin."""
 
-TRANSFORMER: Final = ("dense", "moe", "mtp")
+TRANSFORMER: Final = ("dense", "moe", "mixer", "mtp")
 """Kinds of layers that can be recomputed. The embedding and heads are not."""
 
 

@@ -1,41 +1,74 @@
 """The whole model as a stack: embedding, transformer layers (dense or with experts), modules that
 predict further tokens, head.
 
-A transformer layer is pre-norm: x + attention(norm(x)), then x + ffn(norm(x)). Layers of one kind
-are one shared object, so that depth costs nothing. A prediction module is two entries of the stack:
-`mtp`, whose transformer layer is like the model's last, and a head with a norm of its own and the
-model's projection. All heads belong to one stage, so the projection and its gradient are there
-once; the embedding's table is on that stage a second time, unless it is the first, too.
+A transformer layer is pre-norm: x + attention(norm(x)), then x + ffn(norm(x)). In a pattern another
+mixer may stand for attention (`twin.arch.mixer`), and a layer may have the first or the second
+block only. Layers of one sort are one shared object, so that depth costs nothing. A prediction
+module is two entries of the stack: `mtp`, whose transformer layer is like the model's last, and a
+head with a norm of its own and the model's projection. All heads belong to one stage, so the
+projection and its gradient are there once; the embedding's table is on that stage a second time,
+unless it is the first, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import lcm
-from typing import Final
+from typing import Any, Final
 
-from twin.arch.attention import Heads
+from twin.arch.attention import Heads, causal_flop
 from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe, mtp
 from twin.arch.eager import eager
 from twin.arch.fp8 import cast
 from twin.arch.kernels import ELEMENT, layer_input, norm, residual
 from twin.arch.lora import adapted, adapters
+from twin.arch.mixer import Block
 from twin.arch.ops import Item, Layer, LayerKind, Matrices, Shape, Weights
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
 from twin.arch.remembered import remembered
-from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec
+from twin.spec.model import ATTENTION, GroupedAttention, LatentAttention, ModelSpec, blocks_of
 
 QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
 """Names of the matrices that make whole queries and keys, in every kind of attention."""
 
 
 @remembered(64)
-def kinds(model: ModelSpec) -> tuple[LayerKind, ...]:
-    """The kind of every layer of the model itself, in order, without prediction modules."""
-    between: list[LayerKind] = [
-        "moe" if model.has_experts(layer) else "dense" for layer in range(model.layers)
-    ]
-    return ("embedding", *between, "head")
+def kinds(model: ModelSpec) -> tuple[str, ...]:
+    """The sort of every layer of the model itself, in order, without prediction modules: `dense` or
+    `moe` where attention comes first, else as in a pattern, with a plus before a feed-forward block
+    that stands alone."""
+    return ("embedding", *(_sort(*model.blocks(layer)) for layer in range(model.layers)), "head")
+
+
+def _sort(mixer: str, feed: str) -> str:
+    if not feed:
+        return mixer
+    return feed if mixer == "attention" else f"{mixer}+{feed}"
+
+
+def _blocks(sort: str) -> tuple[str, str]:
+    """The mixer and the feed-forward block of a sort of layer."""
+    return ("attention", sort) if sort in ("dense", "moe") else blocks_of(sort)
+
+
+def mixer_of(sort: str) -> str:
+    """The mixer of a sort of layer; empty where it has none."""
+    return "" if sort in ("embedding", "head") else _blocks(sort)[0]
+
+
+def block(model: ModelSpec) -> Block | None:
+    """The mixer beside attention, with its arithmetic."""
+    assert model.mixer is None or isinstance(model.mixer, Block)
+    return model.mixer
+
+
+def attention(model: ModelSpec, mixer: str) -> LatentAttention | GroupedAttention:
+    """The attention of layers that a pattern calls so: within its window, or to all before."""
+    own = model.attention
+    if not model.pattern or not isinstance(own, GroupedAttention):
+        return own
+    changed: dict[str, Any] = {"full_every": None} if mixer == "window" else {"window": None}
+    return own.model_copy(update=changed)
 
 
 @remembered(256)
@@ -55,15 +88,17 @@ def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     return (*main, *_prediction(model, own), last)
 
 
-def _shapes(model: ModelSpec, shape: Shape) -> list[tuple[LayerKind, Shape]]:
-    """The kind and the shape of every layer: those with experts may differ in their loads."""
+def _shapes(model: ModelSpec, shape: Shape) -> list[tuple[str, Shape]]:
+    """The sort and the shape of every layer: those with experts may differ in their loads."""
     loads, order = iter(shape.layer_loads), kinds(model)
     if not shape.layer_loads:
         return [(kind, shape) for kind in order]
     return [
         (
             kind,
-            replace(shape, expert_load=next(loads, shape.expert_load)) if kind == "moe" else shape,
+            replace(shape, expert_load=next(loads, shape.expert_load))
+            if kind.endswith("moe")
+            else shape,
         )
         for kind in order
     ]
@@ -76,7 +111,11 @@ def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
         own = model.attention.kv_heads
         pair = (own, shape.tensor) if own >= shape.tensor else (shape.tensor, own)
         sizes.append(("model.attention.kv_heads", *pair))
-    if "dense" in kinds(model):
+    sizes += [
+        (f"model.mixer.{name}", heads, ranks)
+        for name, heads, ranks in mixer_heads(model, shape.tensor, shape.context)
+    ]
+    if any(kind.endswith("dense") for kind in kinds(model)):
         sizes.append(("model.ffn.width", model.ffn.width, shape.tensor))
     sizes.append(("model.vocab", model.vocab, shape.tensor))
     if model.moe is not None:
@@ -87,6 +126,16 @@ def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
     return tuple(name for name, size, degree in sizes if size % degree)
 
 
+def mixer_heads(model: ModelSpec, tensor: int, context: int) -> list[tuple[str, int, int]]:
+    """Numbers of heads of the mixer beside attention, by field, and the ranks that have to divide
+    each: tensor ranks, and context ranks where these exchange heads."""
+    own = block(model)
+    if own is None:
+        return []
+    both = [(name, heads, tensor * context) for name, heads in own.heads.items()]
+    return [*both, *((name, heads, tensor) for name, heads in own.groups_of_heads.items())]
+
+
 def sequence_parts(context: int, slices: int) -> int:
     """Parts of a sequence that have to be of one size: two per context rank, for causal balance
     (`twin.arch.attention`), and per context rank the `slices` of sequence parallelism."""
@@ -95,8 +144,8 @@ def sequence_parts(context: int, slices: int) -> int:
 
 
 @remembered(256)
-def parameters_of(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
-    """The parameter table of one layer."""
+def parameters_of(model: ModelSpec, kind: str) -> tuple[Parameter, ...]:
+    """The parameter table of one sort of layer."""
     match kind:
         case "embedding":
             return embedding.parameters(model)
@@ -104,25 +153,38 @@ def parameters_of(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
             return head.parameters(model)
         case "mtp":
             return (*mtp.parameters(model), *parameters_of(model, _last(model)))
-        case "dense" | "moe":
+        case _:
+            mixer, feed = _blocks(kind)
             return (
-                *norm_gains("attention_norm", model.norm, model.hidden),
-                *_attention_parameters(model),
-                *norm_gains("ffn_norm", model.norm, model.hidden),
-                *_ffn_parameters(model, kind),
+                *(_mixer_parameters(model, mixer) if mixer else ()),
+                *(_feed_parameters(model, feed) if feed else ()),
             )
 
 
-def heads(model: ModelSpec) -> Heads:
+def mixing(model: ModelSpec, mixer: str, sequence: int) -> float:
+    """Forward FLOP per token of what mixes tokens in one layer: causal attention, or the kernels of
+    another mixer; 0 where a layer has neither."""
+    own = block(model)
+    if not mixer:
+        return 0.0
+    if mixer not in ATTENTION and own is not None:
+        return own.flop()
+    latent = model.attention
+    if isinstance(latent, LatentAttention) and latent.indexer is not None:
+        return attention_mla.sparse_flop(latent, latent.indexer, sequence)
+    return causal_flop(heads(model, mixer), sequence)
+
+
+def heads(model: ModelSpec, mixer: str = "attention") -> Heads:
     """The attention heads of one layer, uncut."""
-    match model.attention:
-        case LatentAttention() as attention:
-            return attention_mla.heads(attention)
-        case GroupedAttention() as attention:
-            return attention_gqa.heads(attention)
+    match attention(model, mixer):
+        case LatentAttention() as own:
+            return attention_mla.heads(own)
+        case GroupedAttention() as own:
+            return attention_gqa.heads(own)
 
 
-def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
+def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
     own, frozen, shapes = _weights(model, shape, kind)
     table = on_rank(parameters_of(model, kind), shape)
     hidden = float(ELEMENT * shape.local_tokens * model.hidden)
@@ -134,21 +196,30 @@ def _layer(model: ModelSpec, shape: Shape, kind: LayerKind) -> Layer:
             tied = weights(on_rank(head.tied_parameters(model), shape))
             items = _frozen(model, shape, head.items(model, shape))
             return Layer(kind, items, own, hidden, frozen=frozen, tied=tied)
-        case "dense" | "moe" | "mtp":
+        case _:
+            mixer, _ = _blocks(_last(model) if kind == "mtp" else kind)
             return Layer(
-                kind,
+                _role(kind),
                 _frozen(model, shape, _transformer(model, shape, kind)),
                 own,
                 _module_input(model, shape) if kind == "mtp" else hidden,
                 shapes,
                 frozen=frozen,
-                heads=model.attention.heads // shape.tensor,
+                heads=model.attention.heads // shape.tensor if mixer in ATTENTION else 0,
                 query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
             )
 
 
+def _role(kind: str) -> LayerKind:
+    """What plans, policies and reports tell layers apart by."""
+    if kind == "mtp":
+        return "mtp"
+    _, feed = _blocks(kind)
+    return "moe" if feed == "moe" else "dense" if feed else "mixer"
+
+
 def _weights(
-    model: ModelSpec, shape: Shape, kind: LayerKind
+    model: ModelSpec, shape: Shape, kind: str
 ) -> tuple[Weights, Weights, tuple[Matrices, ...]]:
     """Of a layer on one rank: what is trained, what is not, and the shapes of trained matrices."""
     table = parameters_of(model, kind)
@@ -169,7 +240,7 @@ def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[It
     return adapted(items, shape.lora, gated) if shape.lora else items
 
 
-def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:
+def _transformer(model: ModelSpec, shape: Shape, kind: str) -> tuple[Item, ...]:
     tokens, width = shape.local_tokens, model.hidden
     if kind == "mtp":
         _, *layer = _transformer(model, shape, _last(model))
@@ -179,19 +250,36 @@ def _transformer(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item,
             *mtp.items(model, shape),
             *layer,
         )
+    mixer, feed = _blocks(kind)
     return (
         layer_input(ELEMENT * tokens * width),
+        *(_mixed(model, shape, mixer, alone=not feed) if mixer else ()),
+        *(_fed(model, shape, feed) if feed else ()),
+    )
+
+
+def _mixed(model: ModelSpec, shape: Shape, mixer: str, *, alone: bool) -> tuple[Item, ...]:
+    """The first half of a layer; `alone`: all of it."""
+    tokens, width = shape.local_tokens, model.hidden
+    return (
         *cast(norm("attention_norm", tokens, width), shape),
-        *_attention_items(model, shape),
-        residual("attention_residual", tokens, width, model.dropout, keep=True),
-        *cast(norm("ffn_norm", tokens, width), shape, keep=kind == "moe"),
-        *_ffn_items(model, shape, kind),
+        *_mixer_items(model, shape, mixer),
+        residual("attention_residual", tokens, width, model.dropout, keep=not alone),
+    )
+
+
+def _fed(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
+    """The second half of a layer."""
+    tokens, width = shape.local_tokens, model.hidden
+    return (
+        *cast(norm("ffn_norm", tokens, width), shape, keep=feed == "moe"),
+        *_ffn_items(model, shape, feed),
         residual("ffn_residual", tokens, width, model.dropout, keep=False),
     )
 
 
-def _last(model: ModelSpec) -> LayerKind:
-    """The kind of the last transformer layer, which those of prediction modules are like."""
+def _last(model: ModelSpec) -> str:
+    """The sort of the last transformer layer, which those of prediction modules are like."""
     return kinds(model)[-2]
 
 
@@ -213,29 +301,37 @@ def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     return (*first, *made * (model.mtp_layers - 1))
 
 
-def _attention_parameters(model: ModelSpec) -> tuple[Parameter, ...]:
-    match model.attention:
-        case LatentAttention() as attention:
-            return attention_mla.parameters(attention, model)
-        case GroupedAttention() as attention:
-            return attention_gqa.parameters(attention, model)
+def _mixer_parameters(model: ModelSpec, mixer: str) -> tuple[Parameter, ...]:
+    gains = norm_gains("attention_norm", model.norm, model.hidden)
+    own = block(model)
+    if mixer not in ATTENTION and own is not None:
+        return (*gains, *own.parameters(model))
+    match attention(model, mixer):
+        case LatentAttention() as latent:
+            return (*gains, *attention_mla.parameters(latent, model))
+        case GroupedAttention() as grouped:
+            return (*gains, *attention_gqa.parameters(grouped, model))
 
 
-def _attention_items(model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
-    match model.attention:
-        case LatentAttention() as attention:
-            return attention_mla.items(attention, model, shape)
-        case GroupedAttention() as attention:
-            return attention_gqa.items(attention, model, shape)
+def _mixer_items(model: ModelSpec, shape: Shape, mixer: str) -> tuple[Item, ...]:
+    own = block(model)
+    if mixer not in ATTENTION and own is not None:
+        return own.items(model, shape)
+    match attention(model, mixer):
+        case LatentAttention() as latent:
+            return attention_mla.items(latent, model, shape)
+        case GroupedAttention() as grouped:
+            return attention_gqa.items(grouped, model, shape)
 
 
-def _ffn_parameters(model: ModelSpec, kind: LayerKind) -> tuple[Parameter, ...]:
-    if kind == "moe" and model.moe is not None:
-        return moe.parameters(model.moe, model)
-    return ffn_dense.parameters(model.ffn, model)
+def _feed_parameters(model: ModelSpec, feed: str) -> tuple[Parameter, ...]:
+    gains = norm_gains("ffn_norm", model.norm, model.hidden)
+    if feed == "moe" and model.moe is not None:
+        return (*gains, *moe.parameters(model.moe, model))
+    return (*gains, *ffn_dense.parameters(model.ffn, model))
 
 
-def _ffn_items(model: ModelSpec, shape: Shape, kind: LayerKind) -> tuple[Item, ...]:
-    if kind == "moe" and model.moe is not None:
+def _ffn_items(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
+    if feed == "moe" and model.moe is not None:
         return moe.items(model.moe, model, shape)
     return ffn_dense.items(model.ffn, model, shape)

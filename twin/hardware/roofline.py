@@ -4,10 +4,10 @@ what each launch adds.
 Source of the model: Williams, Waterman, Patterson 2009, "Roofline", CACM 52(4): time = max(FLOP /
 peak, bytes / bandwidth). A profile says which share of each ceiling the kernels of a class reach;
 of matrix products it may know more, by shape (`twin.hardware.matmul`), and of attention how it
-fares where there are few FLOP per byte, and of kernels that wait for memory by what they do. All
-other classes have one number, which breaks for small
-or odd shapes. Everything here is at full speed, alone on the GPU: what communication beside it
-costs is told below.
+fares where there are few FLOP per byte, and of kernels that wait for memory by what they do. Scans
+(`twin.arch.mixer`) reach one share of both ceilings, by direction. All other classes have one
+number, which breaks for small or odd shapes. Everything here is at full speed, alone on the GPU:
+what communication beside it costs is told below.
 
 How much slower a kernel runs while communication holds SMs and moves data beside it.
 
@@ -93,10 +93,12 @@ def price(
     calibration: CalibrationSpec,
     backward: bool = False,
 ) -> Price:
-    """What one operation on one GPU costs. `backward` matters for attention only, whose two
-    directions are different kernels with efficiencies of their own."""
+    """What one operation on one GPU costs. `backward` matters for attention and scans only, whose
+    two directions are different kernels with efficiencies of their own."""
     apart = measured_apart(op_class, calibration)
     share = calibration.bandwidth if apart is None else apart.bandwidth
+    if op_class == "scan":
+        share = efficiency(op_class, work, calibration, backward)
     known = matmul.law(work.product, calibration)
     if known is not None and known.bandwidth is not None:
         share = known.bandwidth
@@ -222,6 +224,8 @@ def efficiency(
             return calibration.grouped_gemm
         case "attention":
             return _attention(work, calibration, backward)
+        case "scan":
+            return calibration.scan_backward if backward else calibration.scan_forward
         case _:
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final, Literal
 
-from twin.arch.ops import Item, LayerKind, Op
+from twin.arch.ops import Item, Op
 from twin.arch.stack import kinds
 from twin.errors import Problem, ScenarioError
 from twin.hardware.roofline import speed_of_light
@@ -34,6 +34,7 @@ from twin.inference.engine import Cause, Engine, Pass
 from twin.inference.kv_capacity import KvCapacity, room
 from twin.inference.seconds import (
     CACHED,
+    INDEXED,
     decode_halves,
     decode_items,
     decode_pass,
@@ -240,7 +241,7 @@ def _parts(engine: Engine, found: Pace, sequences: int, middle: float) -> dict[P
 
 
 def _reads(op: Op) -> Literal["weights", "cache", "traffic"]:
-    if op.name == CACHED:
+    if op.name in (CACHED, INDEXED):
         return "cache"
     return "weights" if op.kind in ("gemm", "grouped_gemm") else "traffic"
 
@@ -252,7 +253,7 @@ def _light(engine: Engine, sequences: int, middle: float) -> float:
     return sum(times * speed_of_light(op.forward, gpu) for times, op in _ops(engine, items))
 
 
-def _ops(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]]) -> Iterator[tuple[int, Op]]:
+def _ops(engine: Engine, items: Mapping[str, tuple[Item, ...]]) -> Iterator[tuple[int, Op]]:
     """Kernels that run, each with the number of its layers."""
     for kind, count in Counter(kinds(engine.model)).items():
         for item in items[kind]:

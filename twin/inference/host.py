@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from twin.arch.kernels import streaming
-from twin.arch.ops import Item, LayerKind, Op, Work
+from twin.arch.ops import Item, Op, Work
 from twin.inference.engine import Cause, Engine, Pass
 
 
@@ -57,7 +57,7 @@ def _with(one: Pass, host: float) -> Pass:
     return replace(one, causes=causes)
 
 
-def kernels_of(items: Mapping[LayerKind, Iterable[Item]], counts: Mapping[LayerKind, int]) -> float:
+def kernels_of(items: Mapping[str, Iterable[Item]], counts: Mapping[str, int]) -> float:
     """Kernels of a pass, collectives counted as one each."""
     return sum(
         counts.get(kind, 0) * sum(_kernels(item) for item in layer) for kind, layer in items.items()

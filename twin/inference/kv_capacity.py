@@ -6,28 +6,34 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import floor
-from typing import Any
+from typing import Any, Final
 
+from twin.arch.inference import index_bytes, mixers
 from twin.arch.kernels import ELEMENT, FP8_WEIGHT
 from twin.arch.ops import Layer, Op
 from twin.arch.remembered import remembered
-from twin.arch.stack import kinds, layers
+from twin.arch.stack import block, heads, kinds, layers
 from twin.inference.engine import Engine
 from twin.inference.seconds import step_shape
-from twin.spec.model import GroupedAttention, LatentAttention
+from twin.spec.model import ATTENTION, GroupedAttention, LatentAttention
+
+MOST: Final = 10**9
+"""Tokens of a cache that does not grow with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvCapacity:
     """Bytes of one GPU of an engine: `capacity` less `reserve` is for weights, the tensors of a
-    pass, and the cache, of which each token takes `per_token`. `reserve` is what the device keeps,
-    or all beyond the engine's own share."""
+    pass, and the cache, of which each token takes `per_token`, and each sequence `per_sequence`,
+    whatever its length: states, and windows as if all were full. `reserve` is what the device
+    keeps, or all beyond the engine's own share."""
 
     capacity: float
     reserve: float
     weights: float
     passes: float
     per_token: float
+    per_sequence: float = 0.0
 
     @property
     def cache(self) -> float:
@@ -36,11 +42,14 @@ class KvCapacity:
 
     @property
     def tokens(self) -> int:
-        """Tokens that one group's cache holds."""
-        return max(0, floor(self.cache / self.per_token))
+        """Tokens that one group's cache holds, of one sequence."""
+        free = self.cache - self.per_sequence
+        return max(0, floor(free / self.per_token)) if self.per_token else MOST * (free > 0)
 
     def slots(self, context: float) -> int:
         """Sequences of so many tokens that one group's cache holds."""
+        if self.per_sequence:
+            return max(0, floor(self.cache / (self.per_sequence + self.per_token * context)))
         return floor(self.tokens / context) if context > 0 else self.tokens
 
     def to_json(self) -> dict[str, Any]:
@@ -52,6 +61,7 @@ class KvCapacity:
             "passes": self.passes,
             "cache": max(0.0, self.cache),
             "bytes_per_token": self.per_token,
+            **({"bytes_per_sequence": self.per_sequence} if self.per_sequence else {}),
             "tokens": self.tokens,
         }
 
@@ -75,19 +85,42 @@ def room(engine: Engine) -> KvCapacity:
         weights=sum(n * _weights(engine, own[kind]) for kind, n in Counter(order).items()),
         passes=2.0 * max(op.output for op in ops),
         per_token=cached_bytes(engine),
+        per_sequence=sequence_bytes(engine),
     )
 
 
 def cached_bytes(engine: Engine) -> float:
     """Bytes of the cache per token on one GPU, in all layers: tensor ranks share key and value
     heads, of which each has at least one; a latent is whole on each."""
+    model, own = engine.model, engine.model.attention
+    found = {mixer: times for mixer, times in mixers(model).items() if mixer in ATTENTION}
+    far = sum(times * (1.0 - heads(model, mixer).windowed) for mixer, times in found.items())
+    index = index_bytes(own) * far if isinstance(own, LatentAttention) else 0.0
+    return engine.cache_element * _values(engine) * far + index
+
+
+def _values(engine: Engine) -> int:
+    """Numbers that a token leaves in one layer of attention, on one GPU."""
     own = engine.model.attention
     match own:
         case LatentAttention():
-            values = own.kv_lora_rank + own.qk_rope_head_dim
+            return own.kv_lora_rank + own.qk_rope_head_dim
         case GroupedAttention():
-            values = max(1, own.kv_heads // engine.spec.tensor) * 2 * own.head_dim
-    return engine.cache_element * values * engine.model.layers
+            return max(1, own.kv_heads // engine.spec.tensor) * 2 * own.head_dim
+
+
+def sequence_bytes(engine: Engine) -> float:
+    """Bytes of the cache per sequence on one GPU, in all layers, whatever its length: windows, and
+    states of linear attention and state-space blocks, whose heads tensor ranks share."""
+    model, own = engine.model, block(engine.model)
+    found = 0.0
+    for mixer, times in mixers(model).items():
+        if mixer in ATTENTION:
+            near = heads(model, mixer)
+            found += engine.cache_element * _values(engine) * times * near.windowed * near.window
+        elif own is not None:
+            found += times * own.state().bytes / engine.spec.tensor
+    return found
 
 
 def _weights(engine: Engine, layer: Layer) -> float:

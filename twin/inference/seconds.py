@@ -42,10 +42,13 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
-from twin.arch.kernels import ELEMENT, Matmul, linear, streaming
-from twin.arch.ops import Exchange, Item, Layer, LayerKind, Op, Shape, Work
+from twin.arch.blocks.attention_mla import read_heads
+from twin.arch.inference import index_bytes
+from twin.arch.kernels import ELEMENT, SINGLE, Matmul, linear, streaming
+from twin.arch.mixer import CORE, SEQUENTIAL
+from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Work
 from twin.arch.remembered import remembered
-from twin.arch.stack import heads, kinds, layers
+from twin.arch.stack import block, heads, kinds, layers, mixer_of
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, chosen, traffic
@@ -57,6 +60,8 @@ from twin.spec.model import GroupedAttention, LatentAttention
 
 CACHED = "attention_cached"
 """The name of the kernel that reads the cache."""
+INDEXED = "index_cached"
+"""The name of the kernel that scores cached tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ def decode_pass(engine: Engine, batch: int, cached: float) -> Pass:
 
 def decode_halves(
     engine: Engine, batch: int, cached: float
-) -> tuple[int, dict[LayerKind, tuple[Item, ...]]]:
+) -> tuple[int, dict[str, tuple[Item, ...]]]:
     """How many parts of a step take turns, 2 or 1, and what one of them runs on one GPU; of an odd
     number of sequences both halves are priced as the larger one."""
     if engine.spec.two_batches and _exchanges(engine) and batch > 1:
@@ -110,7 +115,7 @@ def _exchanges(engine: Engine) -> bool:
     return engine.expert_ranks > 1
 
 
-def _in_line(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: str) -> Pass:
+def _in_line(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) -> Pass:
     total: defaultdict[Cause, float] = defaultdict(float)
     for kind, count in Counter(kinds(engine.model)).items():
         layer = _layer(engine, items[kind], of)
@@ -120,7 +125,7 @@ def _in_line(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: st
     return Pass(total)
 
 
-def _in_turns(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: str) -> Pass:
+def _in_turns(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) -> Pass:
     total: defaultdict[Cause, float] = defaultdict(float)
     hidden = 0.0
     for kind, count in Counter(kinds(engine.model)).items():
@@ -139,7 +144,7 @@ def _in_turns(engine: Engine, items: Mapping[LayerKind, tuple[Item, ...]], of: s
 def _hosted(
     engine: Engine,
     one: Pass,
-    items: Mapping[LayerKind, tuple[Item, ...]],
+    items: Mapping[str, tuple[Item, ...]],
     sizes: tuple[int, int, int],
 ) -> Pass:
     """A pass with its host; `sizes`: its halves, sequences and tokens of a group."""
@@ -179,7 +184,7 @@ def _layer(engine: Engine, items: Iterable[Item], of: str) -> _Half:
 def price_of(engine: Engine, op: Op) -> Price:
     """What the forward kernels of an op cost on the engine's GPU."""
     own = engine.calibration
-    if op.name == CACHED:
+    if op.name in (CACHED, INDEXED):
         flat: dict[str, Any] = {"attention_forward_ramp": 0.0, "attention_forward_width": 0.0}
         own = own.model_copy(update=flat)
     return price(op.kind, op.forward, engine.cluster.node.gpu, own)
@@ -218,14 +223,14 @@ _COUNTED_AHEAD = frozenset({"expert_counts"})
 
 def prefill_items(
     engine: Engine, prompts: int, new: int, cached: int
-) -> dict[LayerKind, tuple[Item, ...]]:
+) -> dict[str, tuple[Item, ...]]:
     """Kernels and exchanges of each kind of layer, on one GPU, for a pass of `prompts` prompts in
     each group, of which `new` tokens each are not `cached`."""
     shape = _shape(engine, prompts, new)
-    found: dict[LayerKind, tuple[Item, ...]] = {}
+    found: dict[str, tuple[Item, ...]] = {}
     for kind, layer in zip(kinds(engine.model), layers(engine.model, shape), strict=True):
         if kind not in found:
-            found[kind] = _items(engine, shape, layer, (prompts, new, cached))
+            found[kind] = _items(engine, shape, layer, (prompts, new, cached), mixer_of(kind))
     return found
 
 
@@ -252,7 +257,7 @@ def _shape(engine: Engine, prompts: int, new: int) -> Shape:
 
 
 def _items(
-    engine: Engine, shape: Shape, layer: Layer, sizes: tuple[int, int, int]
+    engine: Engine, shape: Shape, layer: Layer, sizes: tuple[int, int, int], mixer: str
 ) -> tuple[Item, ...]:
     if layer.kind == "head":
         return head_items(engine, sizes[0])
@@ -261,7 +266,9 @@ def _items(
         if item.name in _COUNTED_AHEAD:
             continue
         if item.name == "attention_flash" and isinstance(item, Op) and sizes[2]:
-            found += (*_made_again(engine, shape, sizes), _longer(engine, item, sizes))
+            found += (*_made_again(engine, shape, sizes), _longer(engine, item, sizes, mixer))
+        elif item.name == "index_scores" and isinstance(item, Op):
+            found.append(_all_scored(engine, item, sizes))
         elif item.name in ("experts_up", "experts_down") and isinstance(item, Op):
             found.append(touched(engine, shape, item))
         else:
@@ -269,41 +276,56 @@ def _items(
     return (*found, *_summed(engine, shape, layer))
 
 
-def _longer(engine: Engine, op: Op, sizes: tuple[int, int, int]) -> Op:
+def _longer(engine: Engine, op: Op, sizes: tuple[int, int, int], mixer: str) -> Op:
     """Attention of the new tokens to the cached ones, too."""
     prompts, new, cached = sizes
-    own, tensor = heads(engine.model), engine.spec.tensor
+    own, tensor, latent = heads(engine.model, mixer), engine.spec.tensor, engine.model.attention
+    if isinstance(latent, LatentAttention) and latent.indexer is not None:
+        own = read_heads(latent)
     both = own.qk_dim + own.v_dim
-    flop = 2.0 * prompts * new * cached * own.query / tensor * both
+    flop = 2.0 * prompts * new * own.earlier(new, cached) * own.query / tensor * both
     read = 2.0 * prompts * cached * max(1, own.key_value / tensor) * both
     return replace(op, forward=op.forward + Work(flop, read, 0, width=op.forward.width))
+
+
+def _all_scored(engine: Engine, op: Op, sizes: tuple[int, int, int]) -> Op:
+    """An indexer's scores of the cached tokens, too."""
+    (prompts, new, cached), own = sizes, engine.model.attention
+    if not isinstance(own, LatentAttention) or own.indexer is None:
+        return op
+    flop = 2.0 * prompts * new * cached * own.indexer.heads * own.indexer.head_dim
+    moved = float(prompts * cached * index_bytes(own) + SINGLE * prompts * new * cached)
+    return replace(op, forward=op.forward + Work(flop, moved, 0, width=op.forward.width))
 
 
 def _made_again(engine: Engine, shape: Shape, sizes: tuple[int, int, int]) -> tuple[Op, ...]:
     """Whole keys and values of the cached tokens from their latents."""
     own, (prompts, _, cached) = engine.model.attention, sizes
-    if not isinstance(own, LatentAttention):
+    if not isinstance(own, LatentAttention) or own.indexer is not None:
         return ()
     width = own.heads // shape.tensor * (own.qk_nope_head_dim + own.v_head_dim)
     product = Matmul(prompts * cached, own.kv_lora_rank, width, precision=shape.precision)
     return (linear("kv_up_cached", product),)
 
 
-_MADE_HERE = frozenset({"kv_up", "mla_rope", "attention_flash"})
+_MADE_HERE = SEQUENTIAL | {
+    "kv_up", "mla_rope", "attention_flash", "absorb_query", "absorb_value", "index_scores",
+    "index_choice", "index_chosen",
+}  # fmt: skip
 _INSIDE_THE_EXCHANGE = frozenset(
     {"expert_counts", "dispatch_permute", "dispatch_sort", "combine_sort", "combine_unpermute"}
 )
 
 
-def decode_items(engine: Engine, batch: int, cached: float) -> dict[LayerKind, tuple[Item, ...]]:
+def decode_items(engine: Engine, batch: int, cached: float) -> dict[str, tuple[Item, ...]]:
     """Kernels and exchanges of each kind of layer, on one GPU, for a step of `batch` sequences in
     each group that have `cached` tokens each, on average."""
     shape = step_shape(engine, batch)
     stack = layers(engine.model, shape)
-    found: dict[LayerKind, tuple[Item, ...]] = {}
+    found: dict[str, tuple[Item, ...]] = {}
     for kind, layer in zip(kinds(engine.model), stack, strict=True):
         if kind not in found:
-            found[kind] = _decode_items(engine, shape, layer, batch * cached)
+            found[kind] = _decode_items(engine, shape, layer, (batch, cached), mixer_of(kind))
     return found
 
 
@@ -321,7 +343,9 @@ def step_shape(engine: Engine, rows: int) -> Shape:
     )
 
 
-def _decode_items(engine: Engine, shape: Shape, layer: Layer, tokens: float) -> tuple[Item, ...]:
+def _decode_items(
+    engine: Engine, shape: Shape, layer: Layer, sizes: tuple[int, float], mixer: str
+) -> tuple[Item, ...]:
     if layer.kind == "head":
         return head_items(engine, shape.tokens)
     found: list[Item] = []
@@ -329,7 +353,9 @@ def _decode_items(engine: Engine, shape: Shape, layer: Layer, tokens: float) -> 
         if item.name in _INSIDE_THE_EXCHANGE and (_exchanges(engine) or not _serves(engine)):
             continue
         if item.name == "attention_flash":
-            found += _attention(engine, shape.tokens, tokens)
+            found += _attention(engine, shape.tokens, sizes, mixer)
+        elif item.name == CORE and (own := block(engine.model)) is not None:
+            found += own.step(sizes[0], engine.spec.tensor)
         elif item.name in ("experts_up", "experts_down") and isinstance(item, Op):
             found.append(touched(engine, shape, item))
         elif item.name not in _MADE_HERE:
@@ -358,27 +384,44 @@ def head_items(engine: Engine, rows: int) -> tuple[Item, ...]:
     return (linear("head", product), *gathered, *sampling(engine, rows))
 
 
-def _attention(engine: Engine, rows: int, tokens: float) -> Iterable[Op]:
-    """From queries to the input of the output projection: `rows` new tokens that read `tokens`
-    cached ones in all."""
+def _attention(engine: Engine, rows: int, sizes: tuple[int, float], mixer: str) -> Iterable[Op]:
+    """From queries to the input of the output projection: `rows` new tokens of so many sequences,
+    each of which has so many cached ones."""
     own, tensor, size = engine.model.attention, engine.spec.tensor, engine.cache_element
-    heads = own.heads // tensor
+    (batch, cached), query = sizes, own.heads // tensor
     match own:
         case LatentAttention():
             latent, rank = own.kv_lora_rank + own.qk_rope_head_dim, own.kv_lora_rank
-            core = _core(rows, tokens, heads, (latent, rank), tokens * size * latent)
+            tokens = batch * read_heads(own).read(cached)
+            core = _core(rows, tokens, query, (latent, rank), tokens * size * latent)
             return (
-                _absorb("absorb_query", rows, heads, own.qk_nope_head_dim, rank),
-                _written(rows, heads * own.qk_rope_head_dim + latent, _single(engine)),
+                _absorb("absorb_query", rows, query, own.qk_nope_head_dim, rank),
+                _written(rows, query * own.qk_rope_head_dim + latent, _single(engine)),
+                *_indexed(own, batch * cached),
                 core,
-                _absorb("absorb_value", rows, heads, rank, own.v_head_dim),
+                _absorb("absorb_value", rows, query, rank, own.v_head_dim),
             )
         case GroupedAttention():
+            tokens = batch * heads(engine.model, mixer).read(cached)
             pairs = max(1, own.kv_heads // tensor)
             read = tokens * size * 2 * pairs * own.head_dim
-            width = heads * own.head_dim + 2 * pairs * own.head_dim
-            core = _core(rows, tokens, heads, (own.head_dim, own.head_dim), read)
+            width = query * own.head_dim + 2 * pairs * own.head_dim
+            core = _core(rows, tokens, query, (own.head_dim, own.head_dim), read)
             return (_written(rows, width), core)
+
+
+def _indexed(attention: LatentAttention, tokens: float) -> tuple[Op, ...]:
+    """An indexer's scores of so many cached tokens, which it has in FP8, and the choice of the
+    best; whole on every tensor rank."""
+    own = attention.indexer
+    if own is None:
+        return ()
+    scores = SINGLE * tokens
+    flop, moved = 2.0 * tokens * own.heads * own.head_dim, tokens * index_bytes(attention) + scores
+    return (
+        Op(INDEXED, "attention", Work(flop, moved, 1, width=float(own.head_dim)), Work()),
+        streaming("index_choice", Work(0.0, 2.0 * scores, 2), Work(), 0.0, 0.0),
+    )
 
 
 def _core(rows: int, tokens: float, heads: int, widths: tuple[int, int], read: float) -> Op:

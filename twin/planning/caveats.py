@@ -25,6 +25,7 @@ from twin.planning.experts import expert_load
 from twin.planning.feasibility import REPLICAS, microbatches
 from twin.planning.footprint import sent_by_op
 from twin.planning.mesh import in_pods, members_per_node, neighbours_share
+from twin.planning.scans import scan_range
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.scenario import Scenario
 from twin.spec.memory import MemorySpec
@@ -180,6 +181,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *software(scenario),
         *unmeasured_precision(scenario),
         *assumed_numbers(scenario),
+        *assumed_scans(scenario, chunks),
         *experts_on_tensor_ranks(scenario),
         *tensor_across_nodes(mesh),
         *uneven_replicas(scenario, mesh),
@@ -300,6 +302,15 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
     if others:
         found.append(_warning("assumed-hardware", paths=some(others)))
     return found
+
+
+def assumed_scans(scenario: Scenario, chunks: Sequence[Chunk]) -> list[Warning]:
+    """No profile was measured on linear attention or state-space blocks."""
+    found = scan_range(scenario, chunks)
+    if found is None:
+        return []
+    kind = scenario.model.mixer.kind if scenario.model.mixer else ""
+    return [_warning("assumed-scans", mixer=kind, slow=found.slow, fast=found.fast)]
 
 
 def experts_on_tensor_ranks(scenario: Scenario) -> list[Warning]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from math import gcd
 
 from twin.arch.recompute import ALTERNATE
-from twin.arch.stack import sequence_parts
+from twin.arch.stack import mixer_heads, sequence_parts
 from twin.errors import Problem
 from twin.planning.mesh import divisors, next_to
 from twin.routing.by_layer import ByLayer
@@ -88,6 +88,7 @@ def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
         for words, found in (
             ("experts", model.moe is not None),
             ("latent attention", not isinstance(model.attention, GroupedAttention)),
+            ("a mixer beside attention", model.mixer is not None),
             ("unfused attention", scenario.train.attention_kernel == "unfused"),
         )
         if found
@@ -121,6 +122,7 @@ def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
     each."""
     attention, tensor = scenario.model.attention, scenario.parallel.tensor
     wrong = _tensor_divides("TW106", tensor, {"heads": attention.heads})
+    wrong += _ranks_divide_mixer(scenario)
     if wrong or not isinstance(attention, GroupedAttention):
         return wrong
     keys = attention.kv_heads
@@ -131,10 +133,25 @@ def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
     return [problem("TW106", "parallel.tensor", message, nearest("tensor", tensor, fits))]
 
 
+def _ranks_divide_mixer(scenario: Scenario) -> list[Problem]:
+    """Heads of a mixer are cut over tensor ranks, and exchanged between context ranks."""
+    parallel, model = scenario.parallel, scenario.model
+    found = mixer_heads(model, parallel.tensor, parallel.context)
+    wrong = [f"{name}={heads}" for name, heads, ranks in found if heads % ranks]
+    if not wrong:
+        return []
+    message = (
+        f"tensor={parallel.tensor}, with context={parallel.context}, does not divide "
+        f"{' and '.join(wrong)} of {model.name}"
+    )
+    hint = f"tensor x context must divide {gcd(*(heads for _, heads, _ in found))}"
+    return [problem("TW106", "parallel.tensor", message, hint)]
+
+
 def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
     """Dense feed-forward blocks are cut by columns; experts are not cut."""
     model, tensor = scenario.model, scenario.parallel.tensor
-    if all(model.has_experts(layer) for layer in range(model.layers)):
+    if not any(model.blocks(layer)[1] == "dense" for layer in range(model.layers)):
         return []
     return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
 

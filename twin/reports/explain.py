@@ -13,9 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from twin.arch.attention import causal_flop
-from twin.arch.count import flop_per_token
-from twin.arch.stack import heads
+from twin.arch.count import flop_per_token, mixing_flop
 from twin.engine.host import COLLECTED
 from twin.engine.program import Program
 from twin.engine.trace import Trace
@@ -220,7 +218,7 @@ class _Derivation:
 
     def _flop_per_token(self) -> Explanation:
         model, sequence = self.plan.scenario.model, self.plan.scenario.train.sequence
-        attention = causal_flop(heads(model), sequence)
+        attention = mixing_flop(model, sequence)
         weights = (flop_per_token(model, sequence) - 3 * model.layers * attention) / 6
         parts = [
             leaf(

@@ -29,13 +29,13 @@ from twin.reports.table import Table, digits, duration, headed, percent
 if TYPE_CHECKING:
     from twin.reports.report import Report
 
-KINDS: Final = ("dense", "moe")
+KINDS: Final = ("dense", "moe", "mixer")
 """Kinds of layers that are looked at, in this order."""
 LINKS: Final = ("nvlink", "nic")
 """Classes of link that an all-to-all takes."""
 LINK_WORDS: Final = {"nvlink": "NVLink", "nic": "RDMA"}
 """What runs over them."""
-KIND_WORDS: Final = {"dense": "dense", "moe": "MoE"}
+KIND_WORDS: Final = {"dense": "dense", "moe": "MoE", "mixer": "mixer only"}
 """Kinds of layers as people write them."""
 
 

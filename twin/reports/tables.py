@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+from twin.arch.ops import BLOCKS
 from twin.goodput import LOSSES
 from twin.loading.files import table
 from twin.planning.types import DeviceMemory, Plan
@@ -400,7 +401,7 @@ def _memory_row(table: Table, label: str, size: float, capacity: float) -> None:
 
 def _counts(plan: Plan) -> str:
     """Transformer layers of every chunk, equal neighbours as `3 x 4`."""
-    sizes = [sum(layer.kind in ("dense", "moe") for layer in c.layers) for c in plan.chunks]
+    sizes = [sum(layer.kind in BLOCKS for layer in c.layers) for c in plan.chunks]
     runs = [(size, len(list(group))) for size, group in groupby(sizes)]
     return ", ".join(f"{length} x {size}" if length > 1 else str(size) for size, length in runs)
 

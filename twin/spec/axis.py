@@ -3,10 +3,10 @@ their `kind`.
 
 A package such as `twin.schedules` has one module per choice, with one final `Spec` that subclasses
 the axis base and has a literal `kind`. A field `Annotated[Schedule, Axis("twin.schedules")]` then
-takes any of them; its static type is the base, which is what callers should see. Where a member has
-nothing to set, its name alone stands for it: `gpipe` is `{kind: gpipe}`. The name of a file stands
-for the section in it (`twin.loading`). Adding a choice is adding
-a module; no list is edited.
+takes any of them; its static type is the base, which is what callers should see. `Schedule | None`
+also takes null. Where a member has nothing to set, its name alone stands for it: `gpipe` is
+`{kind: gpipe}`. The name of a file stands for the section in it (`twin.loading`). Adding a choice
+is adding a module; no list is edited.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import isabstract
-from types import ModuleType
+from types import ModuleType, NoneType
 from typing import Any, Final, get_args
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -42,11 +42,13 @@ class Axis:
     def __get_pydantic_core_schema__(
         self, base: type[Spec], handler: GetCoreSchemaHandler
     ) -> CoreSchema:
+        own = [one for one in get_args(base) if one is not NoneType]
         choices = {
             kind: handler.generate_schema(member)
-            for kind, member in members(self.package, base).items()
+            for kind, member in members(self.package, own[0] if own else base).items()
         }
-        union = core_schema.tagged_union_schema(choices, discriminator="kind")
+        union: CoreSchema = core_schema.tagged_union_schema(choices, discriminator="kind")
+        union = core_schema.nullable_schema(union) if own else union
         return core_schema.no_info_before_validator_function(_from_name, union)
 
     def __get_pydantic_json_schema__(
@@ -54,6 +56,9 @@ class Axis:
     ) -> dict[str, Any]:
         """The members in full, and by name those that need no settings."""
         schema = handler(core)
+        absent = [one for one in schema.get("anyOf", ()) if one.get("type") == "null"]
+        if absent:
+            schema = next(one for one in schema["anyOf"] if one not in absent)
         sections: list[Any] = schema.pop("oneOf")
         definitions = [handler.resolve_ref_schema(dict(section)) for section in sections]
         names = [
@@ -62,7 +67,7 @@ class Axis:
             if set(definition.get("required", ())) <= {"kind"}
             for kind in _kinds(definition["properties"]["kind"])
         ]
-        return {**schema, "anyOf": [*names, _FILE, *sections]}
+        return {**schema, "anyOf": [*names, _FILE, *sections, *absent]}
 
 
 @cache
@@ -89,8 +94,11 @@ def axes(root: type[Spec]) -> dict[tuple[str, ...], Axis]:
 def unions(root: type[Spec]) -> tuple[tuple[str, ...], ...]:
     """Every field of `root` and its sections that holds one of several sections, told apart by
     their `kind`: the axes, and the unions in which pydantic looks at `kind`."""
-    told = (path for path, field in _fields(root, optional=True) if field.discriminator == "kind")
-    return (*axes(root), *told)
+    return tuple(
+        path
+        for path, field in _fields(root, optional=True)
+        if field.discriminator == "kind" or any(isinstance(one, Axis) for one in field.metadata)
+    )
 
 
 def _fields(

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import (
     BaseModel,
@@ -159,5 +159,8 @@ Ratio = Annotated[float, Strict(), Field(ge=1, le=1000)]
 """How many times more, at least 1."""
 Flag = Annotated[bool, Strict()]
 """`true` or `false`."""
+UNWRITTEN: Final = Field(exclude_if=lambda value: not value)
+"""Put into `Annotated` of a field that came later: where it is null, false or empty, a scenario is
+written, and hashed, as before there was the field."""
 Exactly = BeforeValidator(lambda value: value if type(value) is int else None)
 """Put into `Annotated` beside a `Literal` of numbers, to which `true` and `1.0` would equal `1`."""

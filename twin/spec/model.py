@@ -8,12 +8,14 @@ norms, how positions rotate, and what the router makes of its logits.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Count, Flag, Ratio, Spec, Tokens, Whole
+from twin.spec.axis import Axis
+from twin.spec.base import UNWRITTEN, Count, Flag, Ratio, Spec, Tokens, Whole
+from twin.spec.mixer import Mixer
 
 Scale = Annotated[float, Strict(), Field(gt=0, le=1000)]
 """What a number is multiplied by; not 0."""
@@ -57,6 +59,18 @@ class Rope(Spec):
     """stretches positions to a longer context; null: as trained first"""
 
 
+class Indexer(Spec):
+    """Sparse attention (DeepSeek-V3.2, arXiv:2512.02556, section 2.1): thin heads score all tokens
+    before a token, and attention reads the best of these."""
+
+    heads: Count
+    """heads of queries, which share one key"""
+    head_dim: Count
+    """width of a query and of the key"""
+    top_k: Count
+    """tokens that a token attends to"""
+
+
 class LatentAttention(Spec):
     """Multi-head latent attention (DeepSeek-V2, section 2.1): low-rank queries and keys-values,
     split rotary part."""
@@ -75,6 +89,8 @@ class LatentAttention(Spec):
     """width of a head's rotary query; keys share one"""
     v_head_dim: Count
     """width of a head's value"""
+    indexer: Annotated[Indexer | None, UNWRITTEN] = None
+    """which tokens before it a token attends to; null: all"""
 
 
 class GroupedAttention(Spec):
@@ -100,6 +116,10 @@ class GroupedAttention(Spec):
     """tokens that a token attends to, itself and those before it; null: all before"""
     full_every: Count | None = None
     """where there is a window: each n-th layer has none; null: every layer has it"""
+    chunked: Annotated[Flag, UNWRITTEN] = False
+    """windows are chunks: a token attends to those before it in its own chunk of `window` tokens"""
+    gated: Annotated[Flag, UNWRITTEN] = False
+    """a gate from the block's input weighs what attention gives, value by value"""
 
 
 class DenseFfn(Spec):
@@ -114,7 +134,7 @@ class DenseFfn(Spec):
 
 
 class Moe(Spec):
-    """Routed experts (SwiGLU) with optional shared experts; some layers may stay dense."""
+    """Routed experts with optional shared experts; some layers may stay dense."""
 
     experts: Annotated[Count, Field(le=100_000)]
     """routed experts per layer"""
@@ -126,6 +146,11 @@ class Moe(Spec):
     """groups that a token's experts may lie in"""
     width: Count
     """hidden width of one expert"""
+    ungated: Annotated[Flag, UNWRITTEN] = False
+    """experts are two matrices with a squared ReLU between; false: SwiGLU, three matrices"""
+    latent: Annotated[Count | None, UNWRITTEN] = None
+    """width to which tokens are projected before they go to routed experts, and from which the sum
+    of these is projected back; null: the model's"""
     shared_experts: Whole = 0
     """experts that every token visits"""
     shared_width: Count | None = None
@@ -175,6 +200,12 @@ class Moe(Spec):
         return top_groups
 
 
+FEED_FORWARD: Final = ("dense", "moe")
+"""What a pattern calls feed-forward blocks."""
+ATTENTION: Final = ("attention", "window")
+"""What a pattern calls the model's attention: to all tokens before, or within its window."""
+
+
 class ModelSpec(Spec):
     """A decoder-only transformer."""
 
@@ -187,11 +218,17 @@ class ModelSpec(Spec):
     vocab: Count
     """entries of the vocabulary, padding included"""
     attention: Annotated[LatentAttention | GroupedAttention, Field(discriminator="kind")]
-    """attention of every layer"""
+    """attention of every layer, or of those that `pattern` says"""
     ffn: DenseFfn
     """feed-forward block of the dense layers"""
     moe: Moe | None = None
     """experts of the layers that have them"""
+    mixer: Annotated[Mixer | None, Axis("twin.arch.blocks"), UNWRITTEN] = None
+    """what mixes tokens in layers that have no attention"""
+    pattern: Annotated[tuple[str, ...], UNWRITTEN] = ()
+    """blocks of each layer in order, repeated to the last layer: attention, window (attention
+    within its window) or the mixer's kind; dense or moe; or the first and the second with a plus
+    between. Empty: attention, then dense or moe as `moe` says"""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     """norm before attention and feed-forward block"""
     norm_eps: Annotated[float, Strict(), Field(gt=0, le=0.1)] = 1e-6
@@ -220,12 +257,48 @@ class ModelSpec(Spec):
         further tokens."""
         return self.tied_embeddings or self.mtp_layers > 0
 
+    def blocks(self, layer: int) -> tuple[str, str]:
+        """The mixer and the feed-forward block of the layer at this position, from 0, in the words
+        of a pattern; empty where it has none."""
+        if self.pattern:
+            return blocks_of(self.pattern[layer % len(self.pattern)])
+        moe = self.moe
+        dense = moe is None or layer < moe.first_dense_layers or (layer + 1) % moe.every
+        return "attention", "dense" if dense else "moe"
+
     def has_experts(self, layer: int) -> bool:
         """Whether the layer at this position, from 0, has routed experts."""
-        moe = self.moe
-        if moe is None or layer < moe.first_dense_layers:
-            return False
-        return (layer + 1) % moe.every == 0
+        return self.blocks(layer)[1] == "moe"
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern_names_blocks(
+        cls, pattern: tuple[str, ...], info: ValidationInfo
+    ) -> tuple[str, ...]:
+        mixer, moe, attention = (info.data.get(key) for key in ("mixer", "moe", "attention"))
+        windowed = getattr(attention, "window", None) is not None
+        mixers = [*ATTENTION[: 1 + windowed], *([mixer.kind] if mixer else [])]
+        feeds = FEED_FORWARD[: 1 + (moe is not None)]
+        known = {*mixers, *feeds, *(f"{one}+{feed}" for one in mixers for feed in feeds)}
+        wrong = next((one for one in pattern if one not in known), None)
+        if wrong is not None:
+            message = f"`{wrong}` names no blocks of this model"
+            names = f"{', '.join(mixers)}; {', '.join(feeds)}; or two joined by a plus"
+            raise FieldError("TW017", message, f"write {names}")
+        if pattern and moe is not None and (moe.first_dense_layers or moe.every > 1):
+            message = "`pattern` says which layers have experts, and `moe` says so, too"
+            fix = "leave out moe.first_dense_layers and moe.every"
+            raise FieldError("TW017", message, fix)
+        return pattern
+
+
+def blocks_of(entry: str) -> tuple[str, str]:
+    """The mixer and the feed-forward block that an entry of a pattern names; empty where it names
+    only the other."""
+    mixer, plus, feed = entry.partition("+")
+    if not plus and mixer in FEED_FORWARD:
+        return "", mixer
+    return mixer, feed
 
 
 class LoraSpec(Spec):

@@ -10,11 +10,61 @@ def counted(config: dict[str, Any]) -> int:
     """All parameters of the released language model, without prediction layers."""
     width, vocab = config["hidden_size"], config["vocab_size"]
     tables = vocab * width * (1 if config.get("tie_word_embeddings") else 2)
+    if "hybrid_override_pattern" in config:
+        block = {"M": mamba, "*": attention, "E": squared_experts}
+        letters = config["hybrid_override_pattern"]
+        return tables + sum(block[one](config) + width for one in letters) + width
     layers = sum(
-        attention(config) + feed_forward(config, layer) + 2 * width
+        mixing(config, layer) + feed_forward(config, layer) + 2 * width
         for layer in range(config["num_hidden_layers"])
     )
     return tables + layers + width
+
+
+def mixing(config: dict[str, Any], layer: int) -> int:
+    linear = config.get("linear_attn_config", {})
+    if layer + 1 in linear.get("kda_layers", ()):
+        return delta_attention(config, linear)
+    if config["model_type"] == "qwen3_next" and (layer + 1) % config["full_attention_interval"]:
+        return delta_net(config)
+    return attention(config)
+
+
+def delta_attention(config: dict[str, Any], linear: dict[str, int]) -> int:
+    """q, k, v and their convolutions; decay and gate through a head's width; beta; A_log, dt_bias,
+    the norm; out."""
+    hidden, heads, size = config["hidden_size"], linear["num_heads"], linear["head_dim"]
+    wide = heads * size
+    thin = 2 * (hidden * size + size * wide)
+    convolved = 3 * wide * (hidden + linear["short_conv_kernel_size"])
+    return convolved + thin + hidden * heads + heads + wide + size + wide * hidden
+
+
+def delta_net(config: dict[str, Any]) -> int:
+    """in_proj_qkvz, in_proj_ba, conv1d, A_log, dt_bias, norm, out_proj."""
+    hidden, heads = config["hidden_size"], config["linear_num_value_heads"]
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    values = heads * config["linear_value_head_dim"]
+    convolved = (2 * keys + values) * config["linear_conv_kernel_dim"]
+    made = hidden * (2 * keys + 2 * values + 2 * heads)
+    return made + convolved + 2 * heads + config["linear_value_head_dim"] + values * hidden
+
+
+def mamba(config: dict[str, Any]) -> int:
+    """in_proj, conv1d and its bias, A_log, D, dt_bias, norm, out_proj."""
+    hidden, heads = config["hidden_size"], config["mamba_num_heads"]
+    inner, shared = heads * config["mamba_head_dim"], config["n_groups"] * config["ssm_state_size"]
+    convolved = (inner + 2 * shared) * (config["conv_kernel"] + 1)
+    made = hidden * (2 * inner + 2 * shared + heads)
+    return made + convolved + 3 * heads + inner + inner * hidden
+
+
+def squared_experts(config: dict[str, Any]) -> int:
+    """Two matrices per expert, a router with its correction, one shared expert."""
+    hidden, experts = config["hidden_size"], config["n_routed_experts"]
+    routed = experts * 2 * hidden * config["moe_intermediate_size"]
+    shared = 2 * hidden * config["moe_shared_expert_intermediate_size"]
+    return routed + shared + experts * (hidden + 1)
 
 
 def attention(config: dict[str, Any]) -> int:
@@ -25,9 +75,11 @@ def attention(config: dict[str, Any]) -> int:
     shared = config.get("num_key_value_heads", heads)
     q, k, v, o = (width * n * size for n in (heads, shared, shared, heads))
     own = config["model_type"]
-    biases = (heads + 2 * shared) * size if own in ("qwen2", "qwen2_moe") else 0
-    norms = 2 * size if own in ("qwen3", "qwen3_moe") else 0
-    return q + k + v + o + biases + norms
+    biases = (heads + 2 * shared) * size if own in ("qwen2", "qwen2_moe", "gpt_oss") else 0
+    norms = 2 * size if own in ("qwen3", "qwen3_moe", "qwen3_next") else 0
+    gate = q if own == "qwen3_next" else 0
+    sinks = width + heads if own == "gpt_oss" else 0  # and the bias of the output
+    return q + k + v + o + biases + norms + gate + sinks
 
 
 def latent(config: dict[str, Any], width: int, heads: int) -> int:
@@ -36,7 +88,15 @@ def latent(config: dict[str, Any], width: int, heads: int) -> int:
     out = heads * (nope + rope)
     queries = width * out if query is None else width * query + query + query * out
     keys = width * (rank + rope) + rank + rank * heads * (nope + value)
-    return queries + keys + heads * value * width
+    return queries + keys + heads * value * width + indexer(config, query)
+
+
+def indexer(config: dict[str, Any], query: int | None) -> int:
+    """wq_b, wk, k_norm (gain and bias), weights_proj."""
+    if "index_n_heads" not in config or query is None:
+        return 0
+    heads, size, width = config["index_n_heads"], config["index_head_dim"], config["hidden_size"]
+    return query * heads * size + width * size + 2 * size + width * heads
 
 
 def feed_forward(config: dict[str, Any], layer: int) -> int:
@@ -53,8 +113,11 @@ def feed_forward(config: dict[str, Any], layer: int) -> int:
         return 3 * width * config["intermediate_size"]
     inner = config.get("moe_intermediate_size", config["intermediate_size"])
     routed = experts * 3 * width * inner + experts * width
-    if config.get("topk_method") == "noaux_tc":
+    if config["model_type"] == "gpt_oss":
+        routed += experts + experts * (2 * inner + width)
+    if config.get("topk_method") == "noaux_tc" or config["model_type"] == "kimi_linear":
         routed += experts
     if "shared_expert_intermediate_size" in config:
         return routed + 3 * width * config["shared_expert_intermediate_size"] + width
-    return routed + (config.get("n_shared_experts") or 0) * 3 * width * inner
+    shared = config.get("n_shared_experts") or config.get("num_shared_experts") or 0
+    return routed + shared * 3 * width * inner

@@ -15,6 +15,7 @@ from twin.errors import UsageError
 from twin.interop.importing.as_yaml import catalog_part
 from twin.interop.importing.hf_config import FAMILIES, read_hf_config
 from twin.loading import catalog_parts, load, load_part
+from twin.spec.model import GroupedAttention
 
 CONFIGS = Path(__file__).with_name("configs")
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.json"))
@@ -26,8 +27,13 @@ PUBLISHED = {
     "deepseek-v2-lite": 15_706_484_224,
     # microsoft/MAI-DS-R1: DeepSeek-V3's weights in bf16, without the prediction layer.
     "deepseek-v3": 671_026_419_200,
+    # DeepSeek-V3.2-Exp: 685,396,921,376 are published; less prediction layer, its copies of
+    # embedding and head, and the fp32 scales (tests/arch/test_sparse_attention.py).
+    "deepseek-v3.2": 671_877_944_064,
+    "gpt-oss-120b": 116_829_156_672,
     # An audit of the headers of all 61 shards (139,644 tensors).
     "kimi-k2": 1_026_408_232_448,
+    "kimi-linear-48b-a3b": 49_122_681_728,
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.3-70b": 70_553_706_496,
@@ -36,6 +42,7 @@ PUBLISHED = {
     # 1,728 more are published: 15,960,111,936. That is 27 layers x 64, which the rotary frequencies
     # that the files hold (32 fp32 numbers per layer) come to when bytes are halved.
     "moonlight-16b-a3b": 15_960_111_936 - 27 * 64,
+    "nemotron-3-nano-30b-a3b": 31_577_940_288,
     "qwen2-57b-a14b": 57_408_658_944,
     "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
@@ -43,6 +50,9 @@ PUBLISHED = {
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-32b": 32_762_123_264,
     "qwen3-4b": 4_022_468_096,
+    # 81,324,862,720 are published, with the prediction module, of which the configuration says
+    # nothing (below).
+    "qwen3-next-80b-a3b": 79_674_391_296,
 }
 
 
@@ -95,10 +105,20 @@ def test_the_prediction_layer_is_what_deepseek_r1_has_more() -> None:
     assert found.total + found.multi_token_prediction + copies == 110_468_824_832
 
 
+def test_the_prediction_module_is_what_qwen3_next_has_more() -> None:
+    """Its files repeat neither embedding nor head."""
+    own = read_hf_config(CONFIGS / "qwen3-next-80b-a3b.json", "q").model
+    found = parameters(own.model_copy(update={"mtp_layers": 1}))
+    assert found.total + found.multi_token_prediction == 81_324_862_720
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if n in catalog_parts("models")])
 def test_the_catalog_says_what_the_released_configuration_says(name: str) -> None:
-    ours = load_part("models", name).spec.model_copy(update={"left_out": ""})
-    assert read_hf_config(CONFIGS / f"{name}.json", name).model == ours
+    found = read_hf_config(CONFIGS / f"{name}.json", name).model
+    own, ours = (
+        one.model_copy(update={"left_out": ""}) for one in (found, load_part("models", name).spec)
+    )
+    assert own == ours
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -230,7 +250,7 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
     ("name", "changes", "said"),
     [
         ("llama-3.1-8b", {"model_type": "gemma2"}, "TW041 models of the family `gemma2`"),
-        ("llama-3.1-8b", {"model_type": "qwen3_next"}, "supported are: deepseek_v3, kimi_k2"),
+        ("llama-3.1-8b", {"model_type": "minimax"}, "supported are: deepseek_v3, kimi_k2"),
         ("llama-3.1-8b", {"model_type": "mixtrall"}, "did you mean `mixtral`? supported are"),
         ("llama-3.1-8b", {"model_type": None}, "TW041 the configuration has no `model_type`"),
         (
@@ -254,6 +274,13 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
         ("kimi-k2", {"rope_scaling": "yarn"}, "TW014 `rope_scaling` must be an object"),
         ("kimi-k2", {"rope_theta": "10k"}, "TW014 `rope_theta` must be a number"),
         ("kimi-k2", {"scoring_func": "tanh"}, "moe.scores = 'tanh'"),
+        ("gpt-oss-120b", {"layer_types": ["full_attention"] * 36}, "layers have to be in turns"),
+        ("kimi-linear-48b-a3b", {"mla_use_nope": False}, "its latent attention has no positions"),
+        ("kimi-linear-48b-a3b", {"linear_attn_config": {}}, "mixer.kda.num_heads = None"),
+        ("nemotron-3-nano-30b-a3b", {"mlp_hidden_act": "silu"}, "blocks are squared ReLUs"),
+        ("nemotron-3-nano-30b-a3b", {"num_hidden_layers": 51}, "another number of layers"),
+        ("nemotron-3-nano-30b-a3b", {"hybrid_override_pattern": "MX"}, "layers of X cannot"),
+        ("qwen3-next-80b-a3b", {"layer_types": ["conv"] * 48}, "layers of conv cannot"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused_by_name_and_place(
@@ -277,8 +304,11 @@ def test_all_problems_are_told_at_once(edited: Edit) -> None:
     ("name", "changes", "said"),
     [
         ("deepseek-v3", {}, "quantized"),
-        ("mixtral-8x7b", {"sliding_window": 4096}, "windows of 4096 tokens"),
-        ("qwen2.5-7b", {"use_sliding_window": True}, "windows of 131072 tokens"),
+        (
+            "qwen2.5-7b",
+            {"use_sliding_window": True, "max_window_layers": 20},
+            "windows of 131072 tokens",
+        ),
         ("llama-3.1-8b", {"attention_dropout": 0.1}, "dropout in attention"),
         ("llama-3.1-8b", {}, "stretched by `llama3`"),
     ],
@@ -286,6 +316,27 @@ def test_all_problems_are_told_at_once(edited: Edit) -> None:
 def test_what_is_left_out_is_said(edited: Edit, name: str, changes: dict[str, Any], said: str):
     imported = read_hf_config(edited(name, **changes), name)
     assert said in " ".join(imported.warnings)
+
+
+TURNS = ["sliding_attention"] * 5 + ["full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "window"),
+    [
+        ("mixtral-8x7b", {"sliding_window": 4096}, (4096, None)),
+        ("qwen2.5-7b", {"use_sliding_window": True}, (None, None)),
+        ("qwen2.5-7b", {"use_sliding_window": True, "max_window_layers": 0}, (131_072, None)),
+        ("qwen3-30b-a3b", {"sliding_window": 512, "layer_types": TURNS * 8}, (512, 6)),
+        ("gpt-oss-120b", {}, (128, 2)),
+    ],
+)
+def test_windows_are_read(
+    edited: Edit, name: str, changes: dict[str, Any], window: tuple[int | None, int | None]
+) -> None:
+    own = read_hf_config(edited(name, **changes), name).model.attention
+    assert isinstance(own, GroupedAttention)
+    assert (own.window, own.full_every) == window
 
 
 def test_a_window_that_is_not_used_is_no_matter() -> None:

@@ -2,7 +2,9 @@
 
 One GEMM makes queries, keys and values; norms over heads and rotary positions follow where the
 model has them. Tensor parallel by head (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Sinks (a
-learned logit per head in the softmax, gpt-oss) weigh something and cost nothing else.
+learned logit per head in the softmax, gpt-oss) weigh something and cost nothing else. A gate on the
+output (Qwen3-Next) is as wide as the queries, made by the same product, and multiplied behind a
+sigmoid by one kernel.
 
 With more tensor ranks than key-value heads, several ranks share a head. Megatron-LM
 (megatron/core/transformer/attention.py, `get_query_key_value_tensors`) still cuts the projection
@@ -33,6 +35,7 @@ def heads(attention: GroupedAttention, tensor: int = 1) -> Heads:
         attention.head_dim,
         attention.window or 0,
         windowed(attention),
+        attention.chunked,
     )
 
 
@@ -51,6 +54,7 @@ def parameters(attention: GroupedAttention, model: ModelSpec) -> tuple[Parameter
     keys = attention.kv_heads * attention.head_dim
     return (
         matrix("q", "attention", (model.hidden, queries), "columns"),
+        *((matrix("gate", "attention", (model.hidden, queries), "columns"),) * attention.gated),
         matrix("kv", "attention", (model.hidden, keys), "columns", 2),
         matrix("out", "attention", (queries, model.hidden), "rows"),
         *_vectors(attention, model, queries + 2 * keys),
@@ -84,6 +88,7 @@ def items(attention: GroupedAttention, model: ModelSpec, shape: Shape) -> tuple[
         *_shared_heads(attention, shape),
         *_queries_keys(attention, model, own, tokens),
         *core(own, shape, model.dropout),
+        *((_gate(tokens * values),) if attention.gated else ()),
         *attention_out(shape, (tokens, values, model.hidden), attention.bias),
         *leave("attention_reduce", hidden, shape),
     )
@@ -93,7 +98,7 @@ def _projections(
     attention: GroupedAttention, shape: Shape, hidden: int, bias: bool
 ) -> tuple[Op, ...]:
     """Queries, keys and values: one product, or one each. What ranks gather is kept there."""
-    query = attention.heads * attention.head_dim // shape.tensor
+    query = attention.heads * attention.head_dim // shape.tensor * (1 + attention.gated)
     key = attention.kv_heads * attention.head_dim // shape.tensor
     fused, separate = {"qkv": query + 2 * key}, {"q": query, "k": key, "v": key}
     widths = separate if shape.separate else fused
@@ -120,6 +125,13 @@ def _shared_heads(attention: GroupedAttention, shape: Shape) -> tuple[Item, ...]
         Exchange("heads_gather", "tensor", whole, "all_gather", "reduce_scatter"),
         streaming("heads_order", copy, copy, kept, kept),
     )
+
+
+def _gate(values: int) -> Op:
+    """The output times the sigmoid of its gate. Keeps what attention gave; backward reads both and
+    the gradient, and writes both gradients."""
+    size = float(ELEMENT * values)
+    return streaming("attention_gate", Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 1), size, size)
 
 
 def _queries_keys(

@@ -1,4 +1,5 @@
-"""Mixture of experts: router, shared experts, and routed experts (SwiGLU) over an expert group.
+"""Mixture of experts: router, shared experts, and routed experts over an expert group. Experts are
+SwiGLU, or two matrices with a squared ReLU between (Nemotron 3).
 
 Each rank of the expert group brings its own tokens; how they reach their experts and come back is
 a dispatcher's (`twin.arch.dispatchers`). The mean rank's experts get tokens x top-k rows; the rank
@@ -13,6 +14,10 @@ Shared experts read what the router reads and no exchange: they stand right behi
 marked `aside`. Forward they may run under it, and backward, in reverse order, under its gradient's
 way back. (DeepSeek-V3's own overlap hides them in this way, between chunks that are paired.)
 Without `Shape.overlap_shared` they wait for it.
+
+With a latent width (Nemotron 3 Super, arXiv:2512.20856, section 2) one matrix projects tokens down
+before they are dispatched, and another the sum of their experts up; router and shared experts read
+tokens as they are. Both matrices are whole on every tensor rank.
 
 Assumptions, all named:
 - The router multiplies bf16 by bf16 into fp32 logits (Megatron-LM's router gating with fp32
@@ -41,18 +46,20 @@ from dataclasses import replace
 from twin.arch.dispatchers import chosen
 from twin.arch.dispatchers.base import Way, held, load
 from twin.arch.fp8 import arrived, cast, grouped, projection, turns
-from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, linear, streaming, swiglu
+from twin.arch.kernels import ELEMENT, FP8, SINGLE, Matmul, activation, linear, streaming
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.spec.model import ModelSpec, Moe
 
 
 def parameters(moe: Moe, model: ModelSpec) -> tuple[Parameter, ...]:
-    """The weights of one MoE block; each expert is three matrices, shared experts fused to one."""
-    hidden, shared = model.hidden, _shared_width(moe)
+    """The weights of one MoE block; each expert is three matrices, or two, shared experts fused to
+    one."""
+    hidden, shared, up = model.hidden, _shared_width(moe), _up(moe)
+    routed = moe.latent or hidden
     bias = Parameter("router.bias", "router", "buffer", moe.experts)
     beside = (
-        matrix("shared.up", "shared_experts", (hidden, shared), "replicated", 2),
+        matrix("shared.up", "shared_experts", (hidden, shared), "replicated", up),
         matrix("shared.down", "shared_experts", (shared, hidden), "replicated"),
         *((matrix("shared.gate", "shared_experts", (hidden, 1), "replicated"),) * moe.shared_gate),
     )
@@ -60,12 +67,22 @@ def parameters(moe: Moe, model: ModelSpec) -> tuple[Parameter, ...]:
         matrix("router", "router", (hidden, moe.experts), "replicated"),
         *((bias,) if moe.correction_bias else ()),
         *(beside if shared else ()),
+        *((matrix("latent", "router", (hidden, routed), "replicated", 2),) if moe.latent else ()),
         matrix(
-            "experts.up", "routed_experts", (hidden, moe.width), "expert_columns", 2 * moe.experts
+            "experts.up", "routed_experts", (routed, moe.width), "expert_columns", up * moe.experts
         ),
-        matrix("experts.down", "routed_experts", (moe.width, hidden), "expert_rows", moe.experts),
-        *(_biases(moe, hidden) if moe.bias else ()),
+        matrix("experts.down", "routed_experts", (moe.width, routed), "expert_rows", moe.experts),
+        *(_biases(moe, routed) if moe.bias else ()),
     )
+
+
+def _up(moe: Moe) -> int:
+    """Matrices of an expert before its activation: gate and up, or one."""
+    return 1 if moe.ungated else 2
+
+
+def _activated(name: str, moe: Moe, rows: int, width: int) -> Op:
+    return activation(name, "squared_relu" if moe.ungated else "swiglu", rows, width)
 
 
 def _biases(moe: Moe, hidden: int) -> tuple[Parameter, ...]:
@@ -74,7 +91,9 @@ def _biases(moe: Moe, hidden: int) -> tuple[Parameter, ...]:
     experts, part = moe.experts, "routed_experts"
     return (
         vector("router.added", "router", experts),
-        Parameter("up.bias", part, "vector", moe.width, count=2 * experts, cut="expert_rows"),
+        Parameter(
+            "up.bias", part, "vector", moe.width, count=_up(moe) * experts, cut="expert_rows"
+        ),
         Parameter("down.bias", part, "vector", 1, hidden, experts, "expert_whole"),
     )
 
@@ -86,13 +105,14 @@ def _shared_width(moe: Moe) -> int:
 
 def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
-    hidden = model.hidden
-    way = Way.of(moe, hidden, shape)
+    hidden, routed = model.hidden, moe.latent or model.hidden
+    way = Way.of(moe, routed, shape)
     dispatch = _kept(way, moe, shape)
     sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
     part = 1.0 if shape.kept_load is None else shape.kept_load / shape.expert_load
     return (
         *_router(moe, hidden, shape),
+        *(_latent("dispatch_latent", (hidden, routed), shape) if moe.latent else ()),
         *dispatch[:sent],
         *(
             replace(op, aside=sent > 0 and shape.overlap_shared)
@@ -100,10 +120,18 @@ def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
         ),
         *(
             _loaded(_keeping(item, part), shape.expert_load)
-            for item in (*dispatch[sent:], *_experts(moe, hidden, shape))
+            for item in (*dispatch[sent:], *_experts(moe, routed, shape))
         ),
-        *_combine(way, moe, shape),
+        *_combine(way, moe, hidden, shape),
     )
+
+
+def _latent(name: str, sizes: tuple[int, int], shape: Shape) -> tuple[Op, ...]:
+    """The projection of tokens down to the latent width, or of the experts' sum up, which is
+    kept. What goes down is a norm's output, kept by that."""
+    tokens = shape.local_tokens
+    kept = float(ELEMENT * tokens * sizes[0]) if name == "combine_latent" else 0.0
+    return projection(name, shape, (tokens, *sizes), kept)
 
 
 def _loaded(item: Item, load: float) -> Item:
@@ -163,11 +191,12 @@ def _shared(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
         Matmul(tokens, hidden, 1, accumulate=shape.accumulate),
         saved=ELEMENT * tokens,
     )
-    up, down = (tokens, hidden, 2 * width), (tokens, width, hidden)
+    wide = _up(moe) * width
+    up, down = (tokens, hidden, wide), (tokens, width, hidden)
     return (
         *arrived("shared", float(tokens * hidden), shape),
-        *projection("shared_up", shape, up, saved=ELEMENT * tokens * 2 * width),
-        *cast(swiglu("shared_swiglu", tokens, width), shape),
+        *projection("shared_up", shape, up, saved=ELEMENT * tokens * wide),
+        *cast(_activated("shared", moe, tokens, width), shape),
         *projection("shared_down", shape, down),
         *((gate, weigh) if moe.shared_gate else ()),
     )
@@ -191,13 +220,14 @@ def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """As many rows as the expert-tensor ranks bring together, through a part of each expert."""
     rows = round(shape.local_tokens * moe.top_k * shape.expert_tensor * load(shape))
     own, width = moe.experts // shape.expert, moe.width // shape.expert_tensor
-    up = Matmul(rows, hidden, 2 * width, own, shape.precision, shape.accumulate)
+    wide = _up(moe) * width
+    up = Matmul(rows, hidden, wide, own, shape.precision, shape.accumulate)
     down = Matmul(rows, width, hidden, own, shape.precision, shape.accumulate)
     return (
-        replace(linear("experts_up", up, ELEMENT * rows * 2 * width), kind="grouped_gemm"),
+        replace(linear("experts_up", up, ELEMENT * rows * wide), kind="grouped_gemm"),
         *turns("experts_up", up, shape),
         *((_clamped(rows * width),) if moe.clamp is not None else ()),
-        *grouped(swiglu("experts_swiglu", rows, width), own, shape),
+        *grouped(_activated("experts", moe, rows, width), own, shape),
         replace(linear("experts_down", down), kind="grouped_gemm"),
         *turns("experts_down", down, shape, arrives=True),
         *((_biased(rows * hidden, own),) if moe.bias else ()),
@@ -253,7 +283,7 @@ def _weighed(values: int) -> Op:
     return streaming("experts_weigh", forward, backward, single, there)
 
 
-def _combine(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
+def _combine(way: Way, moe: Moe, hidden: int, shape: Shape) -> tuple[Item, ...]:
     """Brings results back and sums them per token, and with the shared experts' output."""
     back = chosen(shape).combine(way, moe, shape)
     sent = next((i for i, item in enumerate(back) if isinstance(item, Exchange)), 0)
@@ -261,7 +291,9 @@ def _combine(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     if shape.precision == "fp8" and not shape.per_tensor:
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
         steps.append(Op("combine_cast", "cast", Work(), quantise))
+    if moe.latent:
+        steps += _latent("combine_latent", (moe.latent, hidden), shape)
     if moe.shared_experts:
-        rows = ELEMENT * way.tokens
+        rows = float(ELEMENT * shape.local_tokens * hidden)
         steps.append(streaming("shared_add", Work(0.0, 3 * rows, 1), Work(), 0.0, rows))
     return tuple(steps)

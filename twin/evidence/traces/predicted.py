@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from twin.arch.ops import Layer, Op
+from twin.arch.ops import BLOCKS, Layer, Op
 from twin.engine.cost_model import CostModel
 from twin.engine.overlap import length_ns, paired
 from twin.engine.passes import backward_pass, forward_pass, recomputed
@@ -102,7 +102,7 @@ def predicted_layers(found: Accounted, plan: Plan) -> PredictedLayers | None:
 
 def _commonest(plan: Plan) -> Layer:
     """The layer of which there are most."""
-    blocks = [one for chunk in plan.chunks for one in chunk.layers if one.kind in ("dense", "moe")]
+    blocks = [one for chunk in plan.chunks for one in chunk.layers if one.kind in BLOCKS]
     counts = Counter(map(id, blocks))
     return max(blocks, key=lambda one: counts[id(one)])
 

@@ -42,7 +42,8 @@ from functools import lru_cache
 from math import inf, sqrt
 from typing import Any, Final, TypeVar
 
-from twin.explore.search.least_times import BEHIND, BLOCKS, COPIES, LayerTimes, kinds_of
+from twin.arch.ops import BLOCKS
+from twin.explore.search.least_times import BEHIND, COPIES, LayerTimes, kinds_of
 from twin.explore.search.room import Room, fullest, needed
 from twin.planning.layer_times import Scale
 from twin.planning.mesh import lay_out, placements

@@ -46,8 +46,6 @@ from twin.planning.types import Memory, Plan
 from twin.scenario import Scenario
 from twin.schedules.base import Pass
 
-BLOCKS: Final = ("dense", "moe")
-"""Kinds of transformer layers."""
 BEHIND: Final = ("mtp", "head")
 """Kinds of layers behind those."""
 SOCKET: Final = -1

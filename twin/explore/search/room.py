@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from twin.explore.search.least_times import BLOCKS, LayerTimes, kinds_of
+from twin.arch.ops import BLOCKS
+from twin.explore.search.least_times import LayerTimes, kinds_of
 from twin.planning.columns import Columns, columns
 from twin.planning.memory import states
 from twin.planning.mesh import lay_out

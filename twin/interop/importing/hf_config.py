@@ -20,6 +20,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
+from twin.interop.importing.hf_hybrids import gpt_oss, kimi_linear, nemotron_h, qwen3_next
+from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, windows
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
 from twin.loading.tree import hint
@@ -49,7 +51,8 @@ def rope(keys: Keys, theta: float) -> dict[str, Any]:
 
 
 def _yarn(keys: Keys, scaling: dict[str, Any], key: str) -> dict[str, Any]:
-    for other in sorted(scaling.keys() - _YARN.keys() - _NAMES):
+    told = scaling.keys() - _YARN.keys() - _NAMES
+    for other in sorted(told - ({"truncate"} if keys.get("model_type") == "gpt_oss" else set())):
         keys.refuse(key, f"`{key}.{other}` cannot be expressed: YaRN here follows DeepSeek's form")
     found = _DEFAULTS | {
         ours: scaling[theirs] for theirs, ours in _YARN.items() if theirs in scaling
@@ -57,9 +60,6 @@ def _yarn(keys: Keys, scaling: dict[str, Any], key: str) -> dict[str, Any]:
     if isinstance(found.get("original_context"), int):
         found["original_context"] = f"{found['original_context']}tok"
     return found
-
-
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,79 +162,42 @@ def _quantized(keys: Keys) -> None:
         keys.warnings.append("The released weights are quantized; their scales are not counted.")
 
 
-def _grouped(keys: Keys, **more: Any) -> Fields:
-    """Grouped-query attention; without a head width the heads share the hidden width out."""
-    heads = keys.count("num_attention_heads")
-    hidden, width = keys.get("hidden_size", 0), keys.get("head_dim")
-    if width is None and isinstance(hidden, int) and heads and hidden % heads:
-        keys.refuse("num_attention_heads", f"{heads} heads do not share {hidden} evenly")
-    share = hidden // max(heads, 1) if isinstance(hidden, int) else 1
-    return {
-        "kind": "gqa",
-        "heads": heads,
-        "kv_heads": keys.count("num_key_value_heads", heads),
-        "head_dim": keys.count("head_dim", max(share, 1)),
-        **more,
-    }
-
-
-def _dense(keys: Keys, bias: bool = False) -> Fields:
-    return {"kind": "swiglu", "width": keys.count("intermediate_size"), "bias": bias}
-
-
-def _windows(keys: Keys) -> None:
-    """Sliding windows, where they are used: attention is counted over the whole sequence."""
-    window, used = keys.get("sliding_window"), keys.get("use_sliding_window", True)
-    kinds = keys.texts("layer_types")
-    if kinds:
-        used = "sliding_attention" in kinds
-    if other := sorted(kinds - {"full_attention", "sliding_attention"}):
-        keys.refuse("layer_types", f"layers of {', '.join(other)} cannot be expressed")
-    if window and used:
-        keys.left_out.append(
-            f"attention is limited to windows of {window} tokens, here to all before"
-        )
-
-
 def _llama(keys: Keys) -> Fields:
     bias = keys.flag("attention_bias")
     return {
-        "attention": _grouped(keys, bias=bias),
-        "ffn": _dense(keys, keys.flag("mlp_bias")),
+        "attention": grouped(keys, bias=bias),
+        "ffn": dense(keys, keys.flag("mlp_bias")),
     }
 
 
 def _mixtral(keys: Keys) -> Fields:
-    _windows(keys)
     moe = {
         "experts": keys.count("num_local_experts"),
         "top_k": keys.count("num_experts_per_tok"),
         "width": keys.count("intermediate_size"),
     }
-    return {"attention": _grouped(keys), "ffn": _dense(keys), "moe": moe}
+    return {"attention": grouped(keys, **windows(keys)), "ffn": dense(keys), "moe": moe}
 
 
 def _qwen2(keys: Keys) -> Fields:
-    _windows(keys)
-    return {"attention": _grouped(keys, qkv_bias=True), "ffn": _dense(keys)}
+    return {"attention": grouped(keys, qkv_bias=True, **windows(keys)), "ffn": dense(keys)}
 
 
 def _qwen2_moe(keys: Keys) -> Fields:
-    _windows(keys)
     bias = keys.flag("qkv_bias", default=True)
     width = keys.count("shared_expert_intermediate_size", least=0)
     shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
     return {
-        "attention": _grouped(keys, qkv_bias=bias),
-        "ffn": _dense(keys),
+        "attention": grouped(keys, qkv_bias=bias, **windows(keys)),
+        "ffn": dense(keys),
         "moe": _qwen_experts(keys) | shared,
     }
 
 
 def _qwen3(keys: Keys) -> Fields:
-    _windows(keys)
     bias = keys.flag("attention_bias")
-    return {"attention": _grouped(keys, bias=bias, qk_norm=True), "ffn": _dense(keys)}
+    own = grouped(keys, bias=bias, qk_norm=True, **windows(keys))
+    return {"attention": own, "ffn": dense(keys)}
 
 
 def _qwen3_moe(keys: Keys) -> Fields:
@@ -274,16 +237,8 @@ def _deepseek(keys: Keys) -> Fields:
     top_groups = keys.count("topk_group", 4 if v3 else 1)
     limited = method != "greedy"
     return {
-        "attention": {
-            "kind": "mla",
-            "heads": heads,
-            "q_lora_rank": keys.get("q_lora_rank"),
-            "kv_lora_rank": keys.count("kv_lora_rank"),
-            "qk_nope_head_dim": keys.count("qk_nope_head_dim"),
-            "qk_rope_head_dim": keys.count("qk_rope_head_dim"),
-            "v_head_dim": keys.count("v_head_dim"),
-        },
-        "ffn": _dense(keys, keys.flag("mlp_bias")),
+        "attention": latent(keys, heads),
+        "ffn": dense(keys, keys.flag("mlp_bias")),
         "moe": {
             "experts": keys.count("n_routed_experts"),
             "top_k": keys.count("num_experts_per_tok"),
@@ -301,10 +256,26 @@ def _deepseek(keys: Keys) -> Fields:
     }
 
 
+def _deepseek_sparse(keys: Keys) -> Fields:
+    """DeepSeek-V3.2: as V3, with an indexer in every layer."""
+    found = _deepseek(keys)
+    found["attention"]["indexer"] = {
+        "heads": keys.count("index_n_heads", 64),
+        "head_dim": keys.count("index_head_dim", 128),
+        "top_k": keys.count("index_topk", 2048),
+    }
+    return found
+
+
 FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "deepseek_v3": _deepseek,
     "kimi_k2": _deepseek,
     "deepseek_v2": _deepseek,
+    "deepseek_v32": _deepseek_sparse,
+    "kimi_linear": kimi_linear,
+    "qwen3_next": qwen3_next,
+    "nemotron_h": nemotron_h,
+    "gpt_oss": gpt_oss,
     "llama": _llama,
     "mixtral": _mixtral,
     "qwen2": _qwen2,

@@ -1,0 +1,185 @@
+"""Families of Hugging Face configurations whose layers differ in how tokens mix: linear attention
+or state-space blocks beside attention, windows in turns. Defaults are those of the configuration
+classes in `transformers`, of Kimi Linear those of its released code."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Final
+
+from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, layer_types, shortest
+from twin.interop.importing.keys import Keys
+
+
+def kimi_linear(keys: Keys) -> Fields:
+    """Kimi Linear: latent attention in the layers that `linear_attn_config` lists, from 1, Kimi
+    delta attention in the others."""
+    heads = keys.count("num_attention_heads")
+    keys.must_be("num_key_value_heads", heads, why="latent attention has as many as query heads")
+    keys.must_be("moe_layer_freq", 1, why="after the first, every layer has experts")
+    keys.must_be("mla_use_nope", True, why="its latent attention has no positions")
+    keys.taken |= {"head_dim", "use_grouped_topk"}
+    linear = keys.section("linear_attn_config")
+    full: list[int] = linear.get("full_attn_layers", [])
+    layers, first = keys.count("num_hidden_layers"), keys.count("first_k_dense_replace", 0, least=0)
+    pattern = [
+        f"{'attention' if at + 1 in full else 'kda'}+{'dense' if at < first else 'moe'}"
+        for at in range(layers)
+    ]
+    return {
+        "attention": latent(keys, heads),
+        "mixer": {
+            "kind": "kda",
+            "num_heads": linear.get("num_heads"),
+            "head_dim": linear.get("head_dim"),
+            "conv": linear.get("short_conv_kernel_size", 4),
+        },
+        "ffn": dense(keys),
+        "moe": {
+            "experts": keys.count("num_experts"),
+            "top_k": keys.count("num_experts_per_token"),
+            "width": keys.count("moe_intermediate_size"),
+            "shared_experts": keys.count("num_shared_experts", 0, least=0),
+            "groups": keys.count("num_expert_group", 1),
+            "top_groups": keys.count("topk_group", 1),
+            "correction_bias": True,
+            "scores": keys.get("moe_router_activation_func", "sigmoid"),
+            "normalize_weights": keys.flag("moe_renormalize", default=True),
+            "routed_scale": keys.number("routed_scaling_factor", 1.0),
+        },
+        "pattern": shortest(pattern),
+        "rotary": False,
+        "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
+    }
+
+
+def qwen3_next(keys: Keys) -> Fields:
+    """Qwen3-Next: gated delta nets, and gated attention in each n-th layer."""
+    layers, every = keys.count("num_hidden_layers"), keys.count("full_attention_interval", 4)
+    words = {"linear_attention": "gated_delta", "full_attention": "attention"}
+    mixers = layer_types(keys, words) or tuple(
+        "gated_delta" if (at + 1) % every else "attention" for at in range(layers)
+    )
+    step, without = keys.count("decoder_sparse_step", 1), keys.texts("mlp_only_layers")
+    keys.must_be("use_sliding_window", False, why="its attention has no windows")
+    keys.left_out.append("the module of the released files that predicts further tokens")
+    width = keys.count("shared_expert_intermediate_size", least=0)
+    shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
+    return {
+        "attention": grouped(keys, bias=keys.flag("attention_bias"), qk_norm=True, gated=True),
+        "mixer": {
+            "kind": "gated_delta",
+            "key_heads": keys.count("linear_num_key_heads"),
+            "value_heads": keys.count("linear_num_value_heads"),
+            "key_dim": keys.count("linear_key_head_dim"),
+            "value_dim": keys.count("linear_value_head_dim"),
+            "conv": keys.count("linear_conv_kernel_dim", 4),
+        },
+        "ffn": dense(keys),
+        "moe": {
+            "experts": keys.count("num_experts"),
+            "top_k": keys.count("num_experts_per_tok"),
+            "width": keys.count("moe_intermediate_size"),
+            "normalize_weights": keys.flag("norm_topk_prob", default=True),
+        }
+        | shared,
+        "pattern": shortest(
+            [
+                f"{mixer}+{'dense' if (at + 1) % step or str(at) in without else 'moe'}"
+                for at, mixer in enumerate(mixers)
+            ]
+        ),
+    }
+
+
+_NEMOTRON: Final = MappingProxyType({"M": "mamba2", "*": "attention", "-": "dense", "E": "moe"})
+"""Letters of `hybrid_override_pattern`, each a layer of one block."""
+_NEMOTRON_WORDS: Final = MappingProxyType({
+    "mamba": "mamba2", "linear_attention": "mamba2", "attention": "attention",
+    "full_attention": "attention", "mlp": "dense", "moe": "moe",
+})  # fmt: skip
+"""The same in `layers_block_type`, of either major of transformers."""
+
+
+def nemotron_h(keys: Keys) -> Fields:
+    """Nemotron-H and Nemotron 3: Mamba-2, attention without positions, and feed-forward blocks of
+    a squared ReLU, one block in each layer."""
+    letters = str(keys.get("hybrid_override_pattern", ""))
+    if other := sorted(set(letters) - _NEMOTRON.keys()):
+        keys.refuse("hybrid_override_pattern", f"layers of {', '.join(other)} cannot be expressed")
+    listed: list[Any] = keys.get("layers_block_type", [])
+    pattern = [_NEMOTRON[one] for one in letters if one in _NEMOTRON]
+    pattern = pattern or [_NEMOTRON_WORDS.get(str(one), str(one)) for one in listed]
+    keys.must_be("num_hidden_layers", len(pattern), why="the pattern has another number of layers")
+    keys.must_be("mlp_hidden_act", "relu2", why="its feed-forward blocks are squared ReLUs")
+    keys.must_be("mamba_hidden_act", "silu", why="the convolution here ends in SiLU")
+    keys.must_be("use_conv_bias", True, why="the convolution here has a bias")
+    for key in ("use_bias", "mamba_proj_bias", "attention_bias", "mlp_bias"):
+        keys.must_be(key, False, why="Nemotron's blocks here have no biases")
+    if keys.count("num_nextn_predict_layers", 0, least=0):
+        keys.left_out.append("modules that predict further tokens, each of two layers")
+    keys.must_be("sliding_window", None, why="its attention has no windows")
+    if keys.get("hidden_dropout", 0.0):
+        keys.left_out.append("dropout of hidden states")
+    keys.taken |= {"expand", "norm_eps", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
+    experts = _nemotron_experts(keys) if "moe" in pattern else None
+    return {
+        "layers": len(pattern),
+        "attention": grouped(keys),
+        "mixer": {
+            "kind": "mamba2",
+            "num_heads": keys.count("mamba_num_heads"),
+            "head_dim": keys.count("mamba_head_dim"),
+            "groups": keys.count("n_groups"),
+            "state_dim": keys.count("ssm_state_size"),
+            "conv": keys.count("conv_kernel", 4),
+            "chunk": keys.count("chunk_size", 128),
+        },
+        "ffn": {"kind": "squared_relu", "width": keys.count("intermediate_size")},
+        **({"moe": experts} if experts else {}),
+        "pattern": pattern,
+        "norm_eps": keys.number("layer_norm_epsilon", 1e-5),
+        "rotary": False,
+    }
+
+
+def _nemotron_experts(keys: Keys) -> Fields:
+    latent = keys.get("moe_latent_size")
+    return {
+        "experts": keys.count("n_routed_experts"),
+        "top_k": keys.count("num_experts_per_tok"),
+        "width": keys.count("moe_intermediate_size"),
+        "ungated": True,
+        **({"latent": latent} if latent else {}),
+        "shared_experts": keys.count("n_shared_experts", 0, least=0),
+        "shared_width": keys.get("moe_shared_expert_intermediate_size"),
+        "groups": keys.count("n_group", 1),
+        "top_groups": keys.count("topk_group", 1),
+        "correction_bias": True,
+        "scores": "sigmoid",
+        "normalize_weights": keys.flag("norm_topk_prob", default=True),
+        "routed_scale": keys.number("routed_scaling_factor", 1.0),
+    }
+
+
+def gpt_oss(keys: Keys) -> Fields:
+    """gpt-oss: sinks, biases everywhere, windows in every second layer."""
+    words = {"sliding_attention": "window", "full_attention": "attention"}
+    layers = shortest(layer_types(keys, words) or ("window", "attention"))
+    if layers != ["window", "attention"]:
+        keys.refuse("layer_types", "layers have to be in turns of a window and of none")
+    bias = keys.flag("attention_bias", default=True)
+    keys.taken |= {"experts_per_token", "initial_context_length"}
+    return {
+        "attention": grouped(
+            keys, bias=bias, sinks=True, window=keys.count("sliding_window", 128), full_every=2
+        ),
+        "ffn": dense(keys),
+        "moe": {
+            "experts": keys.count("num_local_experts"),
+            "top_k": keys.count("num_experts_per_tok"),
+            "width": keys.count("intermediate_size"),
+            "bias": True,
+            "clamp": keys.number("swiglu_limit", 7.0),
+        },
+    }
