@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from time import sleep
 from typing import Literal
 
 import numpy as np
@@ -252,3 +255,27 @@ def test_an_object_file_that_cannot_be_loaded_is_left_alone(
     monkeypatch.setattr(machine, "_PROCESS", machine._Process(asked=True))
     assert machine.code() is None
     assert machine.code() is None
+
+
+@pytest.mark.usefixtures("code")
+def test_threads_that_ask_at_once_get_one_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second loading would free the memory that another thread's code runs in."""
+    threads, loaded = 4, list[machine.Code]()
+    load, begin = machine._loaded, Barrier(threads)
+
+    def slowly(data: bytes) -> machine.Code:
+        sleep(0.05)
+        loaded.append(load(data))
+        return loaded[-1]
+
+    monkeypatch.setattr(machine, "_PROCESS", machine._Process())
+    monkeypatch.setattr(machine, "_loaded", slowly)
+
+    def ask(_: int) -> machine.Code | None:
+        begin.wait(10)
+        return machine.code()
+
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(ask, range(threads)))
+    assert len(loaded) == 1
+    assert found == loaded * threads

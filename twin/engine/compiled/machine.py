@@ -18,6 +18,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from time import time
 from typing import Any, Final
 
@@ -37,30 +38,50 @@ class _Process:
     """What this process knows."""
 
     code: Code | None = None
-    engine: Any = None
-    """Owns the memory of the code."""
     asked: bool = False
     """Whether it has had the code made."""
     refused: set[Path] = field(default_factory=set[Path])
     """Files that could not be loaded."""
+    loading: Lock = field(default_factory=Lock)
+    """Held by the thread that loads the code, or has it made."""
 
 
 _PROCESS: Final = _Process()
 
 
+@dataclass(frozen=True, slots=True)
+class _Player:
+    """Code that runs, together with what owns its memory: a thread may still be in it when another
+    one has loaded its own."""
+
+    inner: Callable[..., int]
+    engine: Any
+
+    def __call__(self, narrow: Any, wide: Any, floats: Any) -> int:
+        answer, exception = ctypes.c_int64(), ctypes.c_void_p()
+        self.inner(ctypes.byref(answer), ctypes.byref(exception), narrow, wide, floats)
+        return answer.value
+
+
 def code() -> Code | None:
     """The player, where its code is at hand; else it will be, if it can be made here."""
     if _PROCESS.code is None:
-        path = kept()
-        if path is not None and path not in _PROCESS.refused:
-            try:
-                _PROCESS.code = _loaded(opened(path.read_bytes()))
-            except (ImportError, OSError, RuntimeError, ValueError):
-                _PROCESS.refused.add(path)
-        elif not _PROCESS.asked:
-            _PROCESS.asked = True
-            _have_made()
+        with _PROCESS.loading:
+            if _PROCESS.code is None:
+                _load_or_have_made()
     return _PROCESS.code
+
+
+def _load_or_have_made() -> None:
+    path = kept()
+    if path is not None and path not in _PROCESS.refused:
+        try:
+            _PROCESS.code = _loaded(opened(path.read_bytes()))
+        except (ImportError, OSError, RuntimeError, ValueError):
+            _PROCESS.refused.add(path)
+    elif not _PROCESS.asked:
+        _PROCESS.asked = True
+        _have_made()
 
 
 def kept() -> Path | None:
@@ -106,15 +127,8 @@ def _loaded(data: bytes) -> Code:
     engine.finalize_object()
     # numba's convention: the answer's address, that of an exception, then the arguments.
     pointer = ctypes.c_void_p
-    inner = ctypes.CFUNCTYPE(ctypes.c_int32, *[pointer] * 5)(engine.get_function_address(SYMBOL))
-    _PROCESS.engine = engine
-
-    def player(narrow: Any, wide: Any, floats: Any) -> int:
-        answer, exception = ctypes.c_int64(), pointer()
-        inner(ctypes.byref(answer), ctypes.byref(exception), narrow, wide, floats)
-        return answer.value
-
-    return player
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[pointer] * 5)
+    return _Player(kind(engine.get_function_address(SYMBOL)), engine)
 
 
 def _have_made() -> None:
