@@ -15,7 +15,8 @@ from twin.explore.search.recommendation import MOST_PLAYED
 
 def test_the_verb_says_it_in_words_and_ends_with_a_code(twin_command: Command) -> None:
     asked = ("recommend", "kimi-k2-256xh800", *(f"--set={one}" for one in SMALL), "--gpus", "16")
-    few = ("--axis", "parallel.pipeline=2", "--axis", "parallel.expert=8", "--most", "2")
+    fixed = ("pipeline=2", "expert=8", "tensor=1", "micro_batch=1")
+    few = (*(word for one in fixed for word in ("--axis", f"parallel.{one}")), "--most", "2")
     done = twin_command(*asked, *few, "--jobs", "1")
     assert done.code == 0, done.err
     assert "Recommended for the fastest: 16 GPUs" in done.out
@@ -53,6 +54,7 @@ def test_the_option_and_the_search_play_as_many_layouts_by_default() -> None:
 
 
 def test_improve_writes_the_best_plan(twin_command: Command) -> None:
+    """The plan is that of the laws in `tests/explore/search`: its points are played once."""
     asked = ("improve", "kimi-k2-256xh800", *(f"--set={one}" for one in SMALL), "--jobs", "1")
     done = twin_command(*asked, "--json", "--output", "better.yaml")
     assert done.code == 0, done.err
@@ -61,6 +63,6 @@ def test_improve_writes_the_best_plan(twin_command: Command) -> None:
     again = json.loads(twin_command("run", "better.yaml", "--json").out)
     assert again["kpis"]["step_seconds"] == pytest.approx(best["step_seconds"])
     assert "Better plans" in twin_command(*asked).out
-    too_large = twin_command("improve", "kimi-k2-256xh800", "--set=memory.offload=[]", "--jobs=1")
+    too_large = twin_command(*asked, "--set=cluster.node.gpu.memory=4GiB")
     assert too_large.code == 4
     assert "`twin check`" in too_large.out

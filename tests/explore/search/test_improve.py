@@ -12,6 +12,7 @@ from twin.errors import ScenarioError
 from twin.explore.search.edits import Edit, edits, rank_orders
 from twin.explore.search.improve import improve, improving, pairs
 from twin.explore.search.improvement import LEAST, Improvement, Tried
+from twin.explore.sweep.points import points_folder
 from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA
 from twin.loading import load_any
 from twin.scenario import Scenario
@@ -19,7 +20,7 @@ from twin.scenario import Scenario
 
 @pytest.fixture(scope="module")
 def found(small: Scenario) -> Improvement:
-    return improve(small, pool=PoolChoice(jobs=1))
+    return improve(small, pool=PoolChoice(jobs=1), folder=points_folder())
 
 
 def step(scenario: Scenario) -> float | None:

@@ -52,8 +52,14 @@ def steps(narrow):
     return dict(exhaustive(narrow))
 
 
-def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow, steps):
-    found = recommend(SearchRequest(narrow, Goal(), HERE, most=10_000))
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder of answers: each layout is played once for all searches."""
+    return tmp_path_factory.mktemp("points")
+
+
+def test_the_optimum_of_a_small_space_is_that_of_trying_all(narrow, steps, kept):
+    found = recommend(SearchRequest(narrow, Goal(), HERE, kept, most=10_000))
     assert found.examined == narrow.size > len(steps) > 10
     for size in found.sizes:
         own = {layout: step for layout, step in steps.items() if layout.nodes == size.nodes}
@@ -93,8 +99,8 @@ def test_of_shipped_plans_the_best_of_every_size_is_that_of_trying_all(name):
         assert size.leader.step_ns <= (1 + NEAR) * best
 
 
-def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow):
-    fastest = recommend(SearchRequest(narrow, Goal(), HERE))
+def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_it(narrow, kept):
+    fastest = recommend(SearchRequest(narrow, Goal(), HERE, kept))
     leaders = {size.nodes: size.leader for size in fastest.sizes}
     days, cost = (
         {n: one.answer.kpis[key] or 0.0 for n, one in leaders.items() if one}
@@ -102,27 +108,27 @@ def test_a_deadline_takes_the_cheapest_in_time_and_a_budget_the_fastest_within_i
     )
     assert days[2] < days[1]
     assert cost[1] < cost[2]
-    slow = recommend(SearchRequest(narrow, Goal(days=days[1] * 1.01), HERE)).pick
+    slow = recommend(SearchRequest(narrow, Goal(days=days[1] * 1.01), HERE, kept)).pick
     assert slow is not None
     assert slow.layout.nodes == 1
-    quick = recommend(SearchRequest(narrow, Goal(days=days[2] * 1.01), HERE)).pick
+    quick = recommend(SearchRequest(narrow, Goal(days=days[2] * 1.01), HERE, kept)).pick
     assert quick is not None
     assert quick.layout.nodes == 2
-    poor = recommend(SearchRequest(narrow, Goal(usd=cost[1] * 1.01), HERE)).pick
+    poor = recommend(SearchRequest(narrow, Goal(usd=cost[1] * 1.01), HERE, kept)).pick
     assert poor is not None
     assert poor.layout.nodes == 1
 
 
-def test_a_search_that_begins_with_one_answer_per_size_closes_what_is_open(narrow, steps):
-    found = recommend(SearchRequest(narrow, Goal(), HERE, most=1))
+def test_a_search_that_begins_with_one_answer_per_size_closes_what_is_open(narrow, steps, kept):
+    found = recommend(SearchRequest(narrow, Goal(), HERE, kept, most=1))
     assert found.open == 0
     assert found.pick is not None
     assert found.pick.step_ns <= (1 + TIE) * min(steps.values())
     assert found.simulated > len(found.sizes)
 
 
-def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(narrow, steps):
-    found = recommend(SearchRequest(narrow, Goal(), HERE, most=1, seconds=0))
+def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(narrow, steps, kept):
+    found = recommend(SearchRequest(narrow, Goal(), HERE, kept, most=1, seconds=0))
     assert found.pick is not None
     assert found.open > 0
     assert min(steps.values()) >= (1 - found.at_most_better) * found.pick.step_ns
@@ -130,11 +136,11 @@ def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_
 
 
 def test_where_nothing_is_in_time_the_nearest_is_simulated_and_a_larger_cluster_found(
-    narrow, steps
+    narrow, steps, kept
 ):
     best = min(steps.values())
     days = best / 1e9 * narrow.scenario.train.tokens / narrow.scenario.train.global_batch / DAY
-    found = recommend(SearchRequest(narrow, Goal(days=0.6 * days), HERE))
+    found = recommend(SearchRequest(narrow, Goal(days=0.6 * days), HERE, kept))
     assert found.pick is None
     assert found.open == 0, "bounds prove it"
     assert found.nearest is not None
@@ -142,13 +148,13 @@ def test_where_nothing_is_in_time_the_nearest_is_simulated_and_a_larger_cluster_
     assert found.enough is not None
     assert found.enough.layout.nodes in (4, 8)
     assert found.enough.answer.kpis["days"] <= 0.6 * days
-    never = recommend(SearchRequest(narrow, Goal(days=days / 1e4), HERE))
+    never = recommend(SearchRequest(narrow, Goal(days=days / 1e4), HERE, kept))
     assert never.pick is never.enough is None
     assert never.nearest is not None
 
 
-def test_a_recommendation_says_what_became_of_every_layout(narrow):
-    said = recommend(SearchRequest(narrow, Goal(), HERE)).to_json()
+def test_a_recommendation_says_what_became_of_every_layout(narrow, kept):
+    said = recommend(SearchRequest(narrow, Goal(), HERE, kept)).to_json()
     left = sum(size["not_evaluated"] for size in said["sizes"])
     assert said["examined"] == sum(said["pruned"].values()) + said["evaluated"] + left
     assert set(said["pruned"]) == set(said["pruned_because"])
