@@ -24,6 +24,7 @@ settings.register_profile(
 )
 settings.load_profile("house")
 
+_POINTS = pytest.StashKey[Path]()
 _BROWSER_REQUIRED = bool(os.environ.get("TWIN_REQUIRE_BROWSER"))
 
 
@@ -31,6 +32,12 @@ _BROWSER_REQUIRED = bool(os.environ.get("TWIN_REQUIRE_BROWSER"))
 def root() -> Path:
     """The checkout: the folder that holds pyproject.toml."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def points(pytestconfig: pytest.Config) -> Path:
+    """Where searches of this run, in whichever process, keep what they have answered."""
+    return pytestconfig.stash[_POINTS]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -128,5 +135,6 @@ def pytest_configure(config: pytest.Config) -> None:
         runs = TemporaryDirectory(prefix="twin-runs-", ignore_cleanup_errors=True)
         os.environ["TWIN_RUNS"] = runs.name
         config.add_cleanup(runs.cleanup)
+    config.stash[_POINTS] = Path(os.environ["TWIN_RUNS"], "points")
     if _BROWSER_REQUIRED and not hasattr(config, "workerinput"):
         config.pluginmanager.register(BrowserCensus())

@@ -19,15 +19,20 @@ from twin.engine import lower, plan, simulate
 from twin.loading import load
 from twin.scenario import Scenario
 
-TOO_LARGE = ["parallel.pipeline=8"]
-IMPOSSIBLE = ["parallel.pipeline=12"]
+TOO_LARGE = ["parallel.pipeline=2"]
+IMPOSSIBLE = ["parallel.pipeline=3"]
 NO_SCHEDULE = "parallel.schedule=1f1b"
-NAME = "kimi-k2-256xh800-four-chunks"
+QUARTER = ["model.layers=14", "cluster.nodes=8", "parallel.pipeline=4"]
+"""Of the layers and nodes of Kimi K2 in four chunks per stage."""
+
+
+def loaded(*changes: str) -> Scenario:
+    return load("kimi-k2-256xh800-four-chunks", [*QUARTER, *changes])
 
 
 @cache
 def suggested(*changes: str) -> tuple[Suggestion, ...]:
-    return nearest_fit(load(NAME, changes))
+    return nearest_fit(loaded(*changes))
 
 
 def as_arguments(overrides: dict[str, str]) -> list[str]:
@@ -43,9 +48,9 @@ def test_suggestions_load_fit_and_say_what_they_are(changes: list[str]) -> None:
     found = suggested(*changes)
     assert found
     for one in found:
-        loaded = load(NAME, [*changes, *as_arguments(dict(one.overrides))])
-        assert loaded == one.scenario
-        planned = plan(loaded)
+        scenario = loaded(*changes, *as_arguments(dict(one.overrides)))
+        assert scenario == one.scenario
+        planned = plan(scenario)
         assert planned.memory.fits
         headroom = planned.memory.budget - planned.memory.peak.peak_bytes
         assert one.headroom_bytes == headroom >= 0
@@ -53,11 +58,10 @@ def test_suggestions_load_fit_and_say_what_they_are(changes: list[str]) -> None:
 
 
 def test_k2_with_half_the_stages_needs_twice_the_expert_ranks_or_nodes() -> None:
-    scenario = load(NAME, TOO_LARGE)
-    assert not plan(scenario).memory.fits
+    assert not plan(loaded(*TOO_LARGE)).memory.fits
     found = [dict(one.overrides) for one in suggested(*TOO_LARGE)]
     assert {"parallel.expert": "32"} in found
-    assert {"parallel.pipeline": "16"} in found
+    assert {"parallel.pipeline": "4"} in found
 
 
 def test_fewest_changes_come_first_then_the_fastest() -> None:
@@ -78,7 +82,7 @@ def test_key_figures_are_simulated() -> None:
 
 
 def test_the_same_question_has_the_same_answer() -> None:
-    assert nearest_fit(load(NAME, [NO_SCHEDULE])) == suggested(NO_SCHEDULE)
+    assert nearest_fit(loaded(NO_SCHEDULE)) == suggested(NO_SCHEDULE)
 
 
 def test_a_schedule_that_cannot_run_gets_one_that_can() -> None:
@@ -95,7 +99,7 @@ def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return plan(scenario)
 
     monkeypatch.setattr(nearest, "plan", counted)
-    found = nearest_fit(load(NAME, ["cluster.node.gpu.memory=4GiB"]))
+    found = nearest_fit(loaded("cluster.node.gpu.memory=4GiB"))
     assert found == ()
     assert 0 < len(made) <= MOST_PLANNED
     assert len(suggested(*TOO_LARGE)) <= MOST_PLAYED
@@ -103,5 +107,5 @@ def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_suggestions_are_plain_data_and_words() -> None:
     one = suggested(*IMPOSSIBLE)[0]
-    assert json.loads(json.dumps(one.to_json()))["overrides"] == {"parallel.pipeline": "16"}
-    assert one.words == "--set parallel.pipeline=16"
+    assert json.loads(json.dumps(one.to_json()))["overrides"] == {"parallel.pipeline": "4"}
+    assert one.words == "--set parallel.pipeline=4"

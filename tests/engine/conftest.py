@@ -10,10 +10,13 @@ from twin.engine.compiled import machine
 from twin.engine.compiled.build import build
 
 
-@pytest.fixture(scope="module", params=["readable", "compiled"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("readable", marks=pytest.mark.slow), "compiled"]
+)
 def each_player(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The tests of a module, by the player in Python and by machine code. Modules take it whole, as
-    hypothesis has no place for a fixture of each test."""
+    """The tests of a module by machine code and, in `make verify`, by the player in Python: that
+    both play alike is the law of `test_players`, over random programs and layouts of these modules.
+    Modules take it whole, as hypothesis has no place for a fixture of each test."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "readable":
             patch.setattr(machine, "code", lambda: None)

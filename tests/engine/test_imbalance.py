@@ -52,7 +52,7 @@ def test_what_the_mean_rank_does_hardly_depends_on_how_full_the_fullest_is(
 
 def test_the_wait_follows_the_segment_that_is_uneven() -> None:
     """In the template it stands between the experts and the exchange that sends back."""
-    made = plan(load(RUN, ["train.routing.kind=random"]))
+    made = plan(load(RUN, [BATCH, "train.routing.kind=random"]))
     assert expert_load(made.scenario) > 1
     following: set[tuple[str, str]] = set()
     for (kind, _), template in lower(made).passes.items():

@@ -17,9 +17,12 @@ import pytest
 
 import twin
 from tests.engine.programs import by_hand, segment
+from tests.engine.test_folding import CASES
+from tests.engine.test_uneven import MORE
+from tests.engine.test_uneven import drawn as unequal
 from twin.cli.main import main
 from twin.collectives.traffic import Traffic
-from twin.engine import simulate
+from twin.engine import lower, plan, simulate
 from twin.engine.compiled import machine
 from twin.engine.compiled import player as compiled_player
 from twin.engine.compiled.build import build
@@ -174,6 +177,13 @@ def test_random_programs_share_links_and_sms_and_wait_for_each_other() -> None:
 
 def test_a_real_step_is_played_alike(code: machine.Code) -> None:
     program = twin.lower(twin.plan(twin.load("kimi-k2-2048xh800", ("train.global_batch=2048seq",))))
+    assert_same(unroll(program, program.microbatches), program, code)
+
+
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_layouts_of_laws_are_played_alike(name: str, code: machine.Code) -> None:
+    """With GPUs that differ. Laws over these are read by machine code alone in `make test`."""
+    program = lower(plan(unequal((CASES | MORE)[name], name)))
     assert_same(unroll(program, program.microbatches), program, code)
 
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GENERATED = ROOT / "docs" / "fields.md"
 LONG = {
+    "calibrate",
     "cost",
     "design-studies",
     "experts",
@@ -36,6 +37,9 @@ LONG = {
     "whole-run",
 }
 """Pages whose commands take a quarter of a minute and more: followed by `make verify`."""
+SEARCHED = {ROOT / "README.md"}
+"""Pages with a search on the way that takes a minute. `make verify` does it; else its scenario is
+checked, and `tests/cli/test_recommend.py` does a small one."""
 
 
 def name(page: Path) -> str:
@@ -52,9 +56,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Reader:
     """Goes through one page in an empty folder, and notes where it is wrong."""
 
-    def __init__(self, read: Callable[[], str]) -> None:
+    def __init__(self, read: Callable[[], str], *, searches: bool) -> None:
         self.wrong: list[str] = []
         self._read = read
+        self._searches = searches
         self._last = ""
         self._printed: dict[str, str] = {}
 
@@ -86,6 +91,8 @@ class Reader:
             return [f"nothing here runs {step.text!r}"]
         if "--reference" in words:
             return [f"{step.text}: trains for minutes; name its arguments in capitals"]
+        if words[1] == "improve" and not self._searches:
+            words[1:] = ["check", *words[2:]]
         opens = ["--json"] if words[1] == "ui" else []  # else it serves until it is interrupted
         code = main([*words[1:], *opens])
         self._last = self._printed[step.text] = self._read()
@@ -115,15 +122,27 @@ class Reader:
 
 
 @pytest.mark.parametrize(
-    "page",
+    ("page", "searches"),
     [
-        pytest.param(page, marks=[pytest.mark.slow] if page.stem in LONG else [], id=name(page))
-        for page in PAGES
-        if page != GENERATED
+        *(
+            pytest.param(
+                page,
+                page not in SEARCHED,
+                marks=[pytest.mark.slow] * (page.stem in LONG),
+                id=name(page),
+            )
+            for page in PAGES
+            if page != GENERATED
+        ),
+        *(
+            pytest.param(page, True, marks=pytest.mark.slow, id=f"{name(page)}, searches")
+            for page in SEARCHED
+        ),
     ],
 )
 def test_a_page_can_be_followed_from_top_to_bottom(
     page: Path,
+    searches: bool,
     runs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -137,7 +156,7 @@ def test_a_page_can_be_followed_from_top_to_bottom(
         seen = capsys.readouterr()
         return seen.out + seen.err
 
-    reader = Reader(read)
+    reader = Reader(read, searches=searches)
     for step in steps(page):
         reader.take(step)
     assert not reader.wrong, "\n".join(reader.wrong)

@@ -84,8 +84,8 @@ def test_the_result_compares_stacks_when_asked(opened):
 
 
 @pytest.fixture(scope="module")
-def found():
-    return improve(load("kimi-k2-256xh800", SMALL), pool=PoolChoice(jobs=1))
+def found(points):
+    return improve(load("kimi-k2-256xh800", SMALL), pool=PoolChoice(jobs=1), folder=points)
 
 
 def test_the_result_offers_edits_that_make_the_step_shorter(opened, monkeypatch, found):

@@ -58,7 +58,7 @@ def waiting(app, share="50 %"):
     deadline = time.monotonic() + 60
     while not any(share in str(one.proto) for one in app.get("progress")):
         assert time.monotonic() < deadline, words(app)
-        time.sleep(0.1)
+        time.sleep(0.5)  # each run of the page takes as long
         app = checked(app.run())
     return app
 

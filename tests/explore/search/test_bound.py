@@ -42,9 +42,12 @@ def sample(judged: JudgedSpace, count: int, seed: int) -> list[Candidate]:
     return random.Random(seed).sample(found, min(count, len(found)))
 
 
-@pytest.mark.parametrize("nodes", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_no_step_is_shorter_than_its_bound(small, judged, nodes):
-    for candidate in sample(judged(nodes), 40, nodes):
+@pytest.mark.parametrize(
+    ("nodes", "layouts"),
+    [(1, 12), (2, 12), *(pytest.param(one, 40, marks=pytest.mark.slow) for one in (1, 2, 4))],
+)
+def test_no_step_is_shorter_than_its_bound(small, judged, nodes, layouts):
+    for candidate in sample(judged(nodes), layouts, nodes):
         step = simulate(lower(plan(candidate.layout.applied(small)))).step_ns
         assert candidate.least_ns <= step, candidate.layout.words
 

@@ -2,6 +2,7 @@
 halves."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,15 +13,14 @@ from twin.errors import ScenarioError
 from twin.explore.search.edits import Edit, edits, rank_orders
 from twin.explore.search.improve import improve, improving, pairs
 from twin.explore.search.improvement import LEAST, Improvement, Tried
-from twin.explore.sweep.points import points_folder
 from twin.interop.importing.megatron.run import PIPELINE_BEFORE_DATA
 from twin.loading import load_any
 from twin.scenario import Scenario
 
 
 @pytest.fixture(scope="module")
-def found(small: Scenario) -> Improvement:
-    return improve(small, pool=PoolChoice(jobs=1), folder=points_folder())
+def found(small: Scenario, points: Path) -> Improvement:
+    return improve(small, pool=PoolChoice(jobs=1), folder=points)
 
 
 def step(scenario: Scenario) -> float | None:

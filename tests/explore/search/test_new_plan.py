@@ -107,7 +107,9 @@ def test_a_gpu_that_no_node_has_is_refused_with_the_nearest():
 
 @pytest.fixture(scope="module")
 def found(small):
-    axes = {"parallel.pipeline": [2], "parallel.expert": [4], "parallel.tensor": [1]}
+    one = {"virtual": [2], "micro_batch": [1], "zero": [1], "context": [1]}
+    axes = {f"parallel.{name}": value for name, value in one.items()}
+    axes |= {"parallel.pipeline": [2], "parallel.expert": [4], "parallel.tensor": [1]}
     whole = narrowed(space(small, (1, 2)), axes)
     return recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=2))
 
@@ -147,7 +149,8 @@ def test_a_plan_has_the_interval_that_its_own_report_has(tmp_path):
     file = tmp_path / "unnamed.yaml"
     file.write_text(SMALL.replace("software: null\n", ""))
     unnamed = load(file)
-    axes = {f"parallel.{one}": [getattr(unnamed.parallel, one)] for one in ("pipeline", "tensor")}
+    same = "pipeline", "tensor", "virtual", "micro_batch", "zero"
+    axes = {f"parallel.{one}": [getattr(unnamed.parallel, one)] for one in same}
     whole = narrowed(space(unnamed, (unnamed.cluster.nodes,)), axes)
     found = recommend(SearchRequest(whole, Goal(days=1e4), PoolChoice(jobs=1), most=1))
     assert found.pick is not None

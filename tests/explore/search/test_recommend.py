@@ -127,7 +127,9 @@ def test_a_search_that_begins_with_one_answer_per_size_closes_what_is_open(narro
     assert found.simulated > len(found.sizes)
 
 
-def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(narrow, steps, kept):
+def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(
+    narrow, steps, kept
+):
     found = recommend(SearchRequest(narrow, Goal(), HERE, kept, most=1, seconds=0))
     assert found.pick is not None
     assert found.open > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from fractions import Fraction
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,12 @@ def split(base: Scenario, other: Scenario) -> Attribution:
     return attribution(base, other, played=(events(base), events(other)))
 
 
+@cache
+def of_changes(*changes: str) -> Attribution:
+    """The difference that some edits of the small scenario make."""
+    return split(small(), small(*changes))
+
+
 def worth(found: Attribution) -> dict[str, int]:
     return {cause.name: cause.ns for cause in found.causes}
 
@@ -55,7 +62,7 @@ MORE = (
 @pytest.mark.parametrize("changes", [FASTER, FASTER + MORE], ids=["exact", "sampled"])
 def test_causes_sum_to_what_the_event_engine_says(changes: tuple[str, ...]) -> None:
     base, other = small(), small(*changes)
-    found = split(base, other)
+    found = of_changes(*changes)
     assert found.delta_ns == sum(events(other).values()) - sum(events(base).values())
     assert sum(cause.ns for cause in found.causes) == found.delta_ns
     for category, ns in found.breakdown_ns.items():
@@ -70,8 +77,7 @@ def test_causes_sum_to_what_the_event_engine_says(changes: tuple[str, ...]) -> N
     ids=["exact", "sampled"],
 )
 def test_exchanging_the_two_changes_every_sign(changes: tuple[str, ...]) -> None:
-    base, other = small(), small(*changes)
-    there, back = worth(split(base, other)), worth(split(other, base))
+    there, back = worth(of_changes(*changes)), worth(split(small(*changes), small()))
     assert there == {name: -ns for name, ns in back.items()}
 
 
@@ -141,11 +147,11 @@ def test_equal_scenarios_have_no_causes() -> None:
 
 
 def test_the_document_is_plain_data_and_says_how_orders_were_averaged() -> None:
-    found = split(small(), small(*FASTER)).to_json()
+    found = of_changes(*FASTER).to_json()
     assert json.loads(json.dumps(found)) == found
     assert found["method"] == "exact: the mean over all 6 orders of 3 causes"
     assert sum(cause["ns"] for cause in found["causes"]) == found["delta_ns"]
-    sampled = split(small(), small(*FASTER, *MORE)).method
+    sampled = of_changes(*FASTER, *MORE).method
     assert sampled.startswith("sampled: the mean over 12 of the 5040 orders of 7 causes")
 
 

@@ -21,6 +21,14 @@ from twin.reports.kpi_intervals import step_interval
 from twin.scenario import Scenario
 
 K2 = "kimi-k2-2048xh800"
+FOUR = ("model.layers=8", "parallel.pipeline=4", "parallel.layers=null", "cluster.nodes=32")
+NINE = (
+    "model.layers=9",
+    "cluster.nodes=16",
+    "parallel.pipeline=4",
+    "parallel.virtual=2",
+    "train.global_batch=256seq",
+)
 
 
 def under(name: str, *sets: str) -> tuple[StackAnswer, ...]:
@@ -32,7 +40,7 @@ def under(name: str, *sets: str) -> tuple[StackAnswer, ...]:
 
 @pytest.fixture(scope="module")
 def found() -> tuple[StackAnswer, ...]:
-    return under(K2)
+    return under(K2, *NINE)
 
 
 def test_every_stack_with_a_calibration_of_the_gpu_has_a_row(
@@ -49,7 +57,7 @@ def test_every_stack_with_a_calibration_of_the_gpu_has_a_row(
 
 def test_a_row_is_the_scenario_with_that_software(found: tuple[StackAnswer, ...]) -> None:
     (row,) = (one for one in found if one.stack == "megatron-core")
-    scenario = load(K2, ["software=megatron-core"])
+    scenario = load(K2, [*NINE, "software=megatron-core"])
     answer = StepAnswers().of(scenario)
     assert row.step_seconds == answer.step_ns / 1e9
     assert row.host_seconds == answer.breakdown_ns["host"] / 1e9
@@ -65,13 +73,13 @@ def test_a_row_says_its_interval_and_what_changes_the_step_most(
     found: tuple[StackAnswer, ...],
 ) -> None:
     first, *others = found
-    before = StepAnswers().of(load(K2))
+    before = StepAnswers().of(load(K2, NINE))
     assert first.cause == ""
     assert next(one.change_seconds for one in others if one.stack == BARE) == 0.0
     for one in others:
         if one.stack == BARE:  # an in-house host is never late, either
             continue
-        answer = StepAnswers().of(load(K2, [f"software={one.stack}"]))
+        answer = StepAnswers().of(load(K2, [*NINE, f"software={one.stack}"]))
         changes = {
             cause: ns - before.breakdown_ns.get(cause, 0)
             for cause, ns in answer.breakdown_ns.items()
@@ -84,9 +92,7 @@ def test_a_row_says_its_interval_and_what_changes_the_step_most(
 
 
 def test_the_stack_of_the_scenario_comes_first_and_unset_is_a_row() -> None:
-    sets = ("model.layers=9", "cluster.nodes=16", "parallel.pipeline=4", "parallel.virtual=2")
-    sets += ("train.global_batch=256seq", "software=megatron-core")
-    first, *others = under(K2, *sets)
+    first, *others = under(K2, *NINE, "software=megatron-core")
     assert (first.stack, first.as_written) == ("megatron-core", True)
     assert BARE in {one.stack for one in others}
     assert "megatron-core" not in {one.stack for one in others}
@@ -101,7 +107,9 @@ def test_a_stack_that_nobody_wrote_is_called_assumed(tmp_path: Path) -> None:
 
 
 def test_a_calibration_that_the_scenario_writes_stays() -> None:
-    assert {one.calibration for one in under("deepseek-v3-2048xh800")} == {"h800-deepseek-2025"}
+    assert {one.calibration for one in under("deepseek-v3-2048xh800", *FOUR)} == {
+        "h800-deepseek-2025"
+    }
 
 
 def test_words_and_table_hold_every_row(found: tuple[StackAnswer, ...]) -> None:

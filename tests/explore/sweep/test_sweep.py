@@ -43,14 +43,20 @@ class Said(NamedTuple):
 Sweep = Callable[..., Said]
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where answers are kept: most tests ask for the same points."""
+    return tmp_path_factory.mktemp("runs")
+
+
 @pytest.fixture
 def sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Sweep:
     """Runs `twin sweep small.yaml WORDS` in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("TWIN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("TWIN_RUNS", str(runs))
     (tmp_path / "small.yaml").write_text(SMALL)
 
     def run(*words: str) -> Said:
@@ -61,8 +67,15 @@ def sweep(
     return run
 
 
-def test_the_document_holds_every_combination_with_its_answer(sweep: Sweep):
-    said = sweep(*GRID, "--json")
+@pytest.fixture
+def empty(sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweep:
+    """The same, where nothing is kept yet."""
+    monkeypatch.setenv("TWIN_RUNS", str(tmp_path / "runs"))
+    return sweep
+
+
+def test_the_document_holds_every_combination_with_its_answer(empty: Sweep):
+    said = empty(*GRID, "--json")
     assert said.code == 0
     assert said.err == ""
     document = said.document
@@ -133,18 +146,18 @@ def test_the_frontier_is_of_points_that_fit_by_days_and_cost(sweep: Sweep):
     assert unpriced["frontier"]
 
 
-def test_a_sweep_that_is_asked_again_plays_nothing(sweep: Sweep):
-    first, again = (sweep(*GRID, "--json").document for _ in range(2))
+def test_a_sweep_that_is_asked_again_plays_nothing(empty: Sweep):
+    first, again = (empty(*GRID, "--json").document for _ in range(2))
     assert (again["evaluated"], again["cached"]) == (0, 12)
     assert {**again, "evaluated": 0, "cached": 0} == {**first, "evaluated": 0, "cached": 0}
     # Another sweep that meets the same scenarios shares them; --no-cache shares nothing.
-    assert sweep("--grid", "parallel.pipeline=1,2", "--json").document["cached"] == 2
-    alone = sweep(*GRID, "--json", "--no-cache").document
+    assert empty("--grid", "parallel.pipeline=1,2", "--json").document["cached"] == 2
+    alone = empty(*GRID, "--json", "--no-cache").document
     assert alone["cached"] == 0
 
 
-def test_equal_scenarios_are_played_once(sweep: Sweep):
-    document = sweep("--grid", "train.global_batch=16seq,32768tok,16seq", "--json").document
+def test_equal_scenarios_are_played_once(empty: Sweep):
+    document = empty("--grid", "train.global_batch=16seq,32768tok,16seq", "--json").document
     assert (document["examined"], document["evaluated"], document["cached"]) == (3, 1, 2)
     assert len({point["hash"] for point in document["points"]}) == 1
 
@@ -169,11 +182,14 @@ def test_the_table_says_fit_figures_and_why_not_and_marks_the_frontier(sweep: Sw
     assert any(line.startswith("Quickest") for line in others)
 
 
-def test_of_many_points_the_table_shows_the_best_and_counts_the_rest(sweep: Sweep):
-    said = sweep("--grid", "train.global_batch=16seq..800seq:16seq")
+def test_of_many_points_the_table_shows_the_best_and_counts_the_rest(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("twin.cli.sweep._MOST_ROWS", 4)
+    said = sweep("--grid", "train.global_batch=16seq..96seq:16seq")
     rows = [line for line in said.out.splitlines() if " fits " in line]
-    assert len(rows) == 40
-    assert "10 more points" in " ".join(said.out.split())
+    assert len(rows) == 4
+    assert "2 more points" in " ".join(said.out.split())
 
 
 def test_a_quiet_sweep_says_sentences_only(sweep: Sweep):

@@ -51,7 +51,10 @@ def test_a_run_of_which_no_phase_can_run_is_refused_without_a_search(
         assert "--set:1:23" in err
 
 
-def test_a_phase_that_does_not_fit_exits_with_4(twin_command: Command, write: Write) -> None:
+def test_a_phase_that_does_not_fit_exits_with_4(
+    twin_command: Command, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twin.answers.answer.nearest_fit", lambda _: ())
     for verb in ("run", "check"):
         code, out, _ = twin_command(verb, str(write()), "--set", LARGE)
         assert code == 4

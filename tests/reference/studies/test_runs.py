@@ -23,6 +23,7 @@ TOY = [
     "model.moe.top_k=2",
     "model.moe.width=16",
     "train.steps=6",
+    "train.threads=1",  # two would spin where others use the cores, too
     "train.sequence=16",
     "train.micro_batch=2",
     "train.evaluate_sequences=4",
