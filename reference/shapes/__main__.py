@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.ending import exit_code, write_file
+from reference.ending import exit_code, make_folder, write_file
 from twin.errors import Problem, UsageError
 
 
@@ -20,6 +20,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _count(options: argparse.Namespace) -> int:
     # torch takes more than a second to load: `--help` and misspelled options go without.
+    if options.output is not None:
+        make_folder(options.output, "TW364", "--output")
     from reference.config import load_run  # noqa: PLC0415  loads torch
     from reference.shapes.count import count, report  # noqa: PLC0415  loads torch, too
 

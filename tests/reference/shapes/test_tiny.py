@@ -124,6 +124,14 @@ def test_the_command_writes_what_was_counted(tmp_path: Path) -> None:
     assert categories["gradients"] == standing["gradients"]
 
 
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("reference.shapes.count.count", lambda *_: pytest.fail("counted"))
+    assert main(["nano", "--ranks", "8", "--output", "/dev/null/all.json"]) == 2
+    assert "TW364" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -131,7 +139,6 @@ def test_the_command_writes_what_was_counted(tmp_path: Path) -> None:
         (["--ranks", "8", "--set", "optimizer.qk_clip.variant=adaptive"], "TW361"),
         (["--ranks", "6", "--set", "parallel.expert=3", "--set", "train.sequence=8"], "TW362"),
         (["--ranks", "8", "--stages", "first"], "TW363"),
-        (["--ranks", "8", "--output", "/dev/null/all.json"], "TW364"),
         (["--ranks", "7", "--set", "parallel.pipeline=2"], "TW290"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
