@@ -132,18 +132,18 @@ def section_of(
 def write_file(path: Path, text: str, code: str, option: str) -> None:
     """Write a file that an option names, and its folder. Raises UsageError with this code."""
     make_folder(path, code, option)
-    with _told(path, code, option):
+    with _writing(path, code, option):
         path.write_text(text, encoding="utf-8")
 
 
 def make_folder(path: Path, code: str, option: str) -> None:
     """Make the folder of such a file: before the work, so that nothing is worked out in vain."""
-    with _told(path, code, option):
+    with _writing(path, code, option):
         path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _told(path: Path, code: str, option: str) -> Iterator[None]:
+def _writing(path: Path, code: str, option: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -25,11 +25,13 @@ LONG = "{name: long, steps: 4, sequence: 32, micro_batch: 1, accumulate: 2, lr: 
 VARIANTS = {
     "fp32": [],
     "bf16 with masters": ["train.precision=bf16"],
-    "micro-batches": ["train.accumulate=3"],
     "a long-context stage": ["train.steps=8", f"stages=[{LONG}]"],
-    "AdamW": ["optimizer.kind=adamw"],
-    "states in host memory": ["train.precision=bf16", "memory.offload=[optimizer]"],
-    "layers that run again": ["memory.recompute=[full]", "balance.sequence_loss=0.01"],
+    "AdamW, micro-batches": ["optimizer.kind=adamw", "train.accumulate=3"],
+    "states in host memory, layers that run again": [
+        "train.precision=bf16",
+        "memory={offload: [optimizer], recompute: [full]}",
+        "balance.sequence_loss=0.01",
+    ],
 }
 
 
