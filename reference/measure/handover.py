@@ -33,6 +33,7 @@ def hand_over(folder: Path, machine: Machine, items: Sequence[Item], gpu: str) -
     sections = [
         f"# {machine.device}, {machine.date}",
         f"{machine.software}; {machine.count} GPUs. Written by `python -m reference.measure.day`.",
+        f"Predictions are those of 8 {gpu.upper()}.",
         missing,
         *_section("What became of the flagship's numbers", _numbers(profile)),
         *_section("Kernels, predicted and measured", _kernels(points, LAYOUTS / gpu)),

@@ -37,6 +37,8 @@ RANKS: Final = 60
 """Cases of ranks on one machine."""
 LAYOUT: Final = 30.0
 """Seconds until the ranks of a layout have their model and text; then STEPS steps of about 1 s."""
+NODE_GPUS: Final = 8
+"""What the layouts are for."""
 LAYOUTS: Final = Path(__file__).parents[2] / "scenarios" / "gpu-day"
 """A folder per GPU with a scenario per layout, and the seals of their predictions."""
 
@@ -78,7 +80,7 @@ _KERNELS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "launch": ("chains of tiny kernels", ("calibration.launch", "calibration.dispatch")),
     "bandwidth": ("kernels bound by memory, by kind", ("calibration.bandwidth",)),
     "gemm": (
-        "products in bf16 and FP8: torch, and DeepGEMM where installed",
+        "products in bf16 and FP8 (points, no fit): torch, and DeepGEMM where installed",
         ("calibration.gemm", "calibration.matmuls.*"),
     ),
     "grouped": (
@@ -141,7 +143,7 @@ def _several(gpus: int, gpu: str) -> Iterator[Item]:
         (),
         gpus,
     )
-    for scenario in layouts(gpu):
+    for scenario in layouts(gpu) if gpus == NODE_GPUS else ():
         what = "a step of the small model: " + scenario.stem.replace("-", " ")
         yield Item(
             f"layout {scenario.stem}",

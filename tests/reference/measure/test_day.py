@@ -76,6 +76,7 @@ def test_the_plan_fits_half_an_hour_and_says_seconds_and_intervals(capsys: Any) 
 def test_one_gpu_has_no_item_of_several() -> None:
     assert {one.ranks for one in plan(1, "h100")} == {0}
     assert "collectives" not in {one.name for one in plan(1, "h100")}
+    assert not any(one.scenario for one in plan(4, "h100")), "the layouts are of eight"
 
 
 def test_a_day_goes_on_where_it_stopped(tmp_path: Path) -> None:
