@@ -279,6 +279,8 @@ class Field:
     help: str = ""
     empty: str = "null"
     """What the field is edited to where it is emptied."""
+    default: Any = None
+    """What stands where its section does not write it."""
     decides: bool = False
     """True for the `kind` of a section: the settings of another kind mean nothing to it."""
 
@@ -321,12 +323,13 @@ class _Walk:
         allowed = list(self.alternatives(node))
         sections = [one for one in allowed if "properties" in one]
         text = str(node.get("description") or "")
+        nullable = any(one.get("type") == "null" for one in allowed)
         if tuple(path.split(".")) in SLOTS:
             names = catalog_parts(SLOTS[tuple(path.split("."))])
-            if any(one.get("type") == "null" for one in allowed):
+            if nullable:
                 names = ("", *names)
             yield Field(path, label(words), "choice", names, text or _said(sections))
-        elif _told_by_kind(sections):
+        elif sections and all(map(_kinds, sections)):
             kinds = tuple(kind for one in sections for kind in _kinds(one))
             yield Field(f"{path}.kind", label(words), "choice", kinds, text, decides=True)
             chosen = at(self.values, f"{path}.kind")
@@ -336,7 +339,8 @@ class _Walk:
         elif sections:
             yield from self.below(path, sections[0], words)
         else:
-            yield _field(path, label(words), allowed, text)
+            plain = _field(path, label(words), allowed, text)
+            yield plain if nullable else replace(plain, default=node.get("default"))
 
     def below(
         self, path: str, section: Node, words: tuple[str, ...], but: tuple[str, ...] = ()
@@ -368,7 +372,8 @@ def sections(schema: Node, values: Values) -> tuple[Section, ...]:
         if key in _HEADER or key not in values:  # a section of another kind of scenario
             continue
         slot = (key,) in SLOTS
-        words = (key,) if slot or not _is_section(walk, node) else ()
+        below = any("properties" in one for one in walk.alternatives(node))
+        words = (key,) if slot or not below else ()
         fields = tuple(walk.fields(key, node, words))
         said = str(node.get("description") or _said(list(walk.alternatives(node))))
         found.append(Section(key, label((key,)), said, fields, tuple(walk.parts(key, node))))
@@ -386,6 +391,8 @@ def at(values: Values, path: str) -> Any:
 def written(values: Values, field: Field) -> str:
     """What the field holds, as a planner would write it; empty where it holds nothing."""
     value = at(values, field.path)
+    if value is None and at(values, field.path.rpartition(".")[0]) is not None:
+        value = field.default
     if isinstance(value, Mapping) and "name" in value:  # a catalog part goes by its name
         return str(cast(Values, value)["name"])
     return as_text(value)
@@ -473,14 +480,6 @@ def _kinds(section: Node) -> tuple[str, ...]:
     """The kinds that a section of a union goes by."""
     kind: Node = section.get("properties", {}).get("kind", {})
     return tuple(map(str, kind.get("enum", [kind["const"]] if "const" in kind else [])))
-
-
-def _told_by_kind(found: list[Node]) -> bool:
-    return bool(found) and all(_kinds(one) for one in found)
-
-
-def _is_section(walk: _Walk, node: Node) -> bool:
-    return any("properties" in one for one in walk.alternatives(node))
 
 
 def _said(found: list[Node]) -> str:
