@@ -130,6 +130,21 @@ def test_a_page_says_that_a_plan_is_being_simulated(opened, monkeypatch) -> None
     assert not app.get("plotly_chart")
 
 
+def test_sensitivity_has_the_fit_and_all_numbers_while_a_plan_is_being_simulated(
+    opened, monkeypatch
+) -> None:
+    monkeypatch.setattr(Worker, "perform", lambda *_: time.sleep(5))
+    monkeypatch.setattr(answers, "GLANCE", 0)
+    monkeypatch.setattr(answers, "MOMENT", 0)
+    plan = "gpt-175b-64xa100-full;cluster.nodes=16"
+    app = opened(plan, page="explore", section="sensitivity")
+    assert "is being simulated" in words(app)
+    assert "gpt-175b-64xa100-full" in app.main.info[0].value
+    assert "Every number and its source" in [one.value for one in app.header]
+    assert len(app.dataframe[0].value) > 50
+    assert not app.get("plotly_chart")
+
+
 def test_beside_its_own_figures_an_iteration_has_those_of_the_training_step(opened) -> None:
     app = shown(opened, ITERATION, section="training-step")
     deadline = time.monotonic() + 120

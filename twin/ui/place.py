@@ -299,17 +299,25 @@ def replied_all(plans: Sequence[Draft]) -> list[Reply]:
 def _outlined(plans: Sequence[Draft]) -> Generator[None]:
     """Meanwhile, plan by plan whether it fits in memory, which is known before anything is
     simulated, and the room of the answer."""
-    outline, lines = st.empty(), list[str]()
-    for plan in plans:
-        found = checked(ask_about(plan))
-        if not isinstance(found, Check):
-            continue
-        lines.append(f"**{plan.title}**: {' '.join(found.sentences)}")
+    outline = st.empty()
+    for number in range(1, len(plans) + 1):
         with outline.container():
-            st.info("  \n".join(lines), icon=":material/hourglass_top:")
-            st.skeleton(_ROOM)
+            _outline(plans[:number])
     yield
     outline.empty()
+
+
+def _outline(plans: Sequence[Draft]) -> None:
+    """Whether plans fit in memory, and the room of the answer."""
+    found = [(plan, checked(ask_about(plan))) for plan in plans]
+    lines = [
+        f"**{plan.title}**: {' '.join(one.sentences)}"
+        for plan, one in found
+        if isinstance(one, Check)
+    ]
+    if lines:
+        st.info("  \n".join(lines), icon=":material/hourglass_top:")
+    st.skeleton(_ROOM)
 
 
 def _titled(found: Reply, plan: Draft) -> Reply:
@@ -373,7 +381,7 @@ def answered(shown: OpenPlan, meanwhile: Callable[[], None] = lambda: None) -> R
         reply = shown.reply
     if reply.coming is not None:
         waiting(f"{shown.plan.title} is being simulated.", reply.coming)
-        st.skeleton(_ROOM)
+        _outline([shown.plan])
     elif reply.stopped is not None:
         say_stopped("", [reply.stopped])
     elif isinstance(reply.now, Failure):

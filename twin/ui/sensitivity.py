@@ -37,10 +37,8 @@ _KEPT: Final = 64
 def sensitivity_section(shown: OpenPlan, scenario: Any) -> None:
     """The effect of every uncertain number on the step, sliders, and the ledger of all numbers."""
     run = answered(shown)
-    if run is None:
-        return
-    found = _influences(shown)
-    if found:
+    found = () if run is None else _influences(shown)
+    if run is not None and found:
         place(tornado(swings(found), "Step time", "s", theme()), key="tornado")
         st.header("What if")
         _what_if(shown, run, found)

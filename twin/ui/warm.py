@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Final
 
 from twin import ui
+from twin.ui import explore
 
 _FIRST: Final = (
     "twin.ui.router",
@@ -85,16 +86,17 @@ def warm() -> None:
 
 
 def _steps() -> Iterator[Callable[[], Any]]:
-    """What is done in turn: a first answer to a question, what every page of a plan imports first,
-    the fields of a plan, all modules, an answer with its figures, and answers to shipped plans."""
+    """What is done in turn, the least work before the most: a first answer to a question, the
+    modules of all pages, whether a plan fits, what draws tables, the fields of a plan, an answer
+    with its figures, and answers to shipped plans."""
     yield _ask
     yield _begin
+    for package in (ui, explore):
+        for one in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            yield partial(import_module, one.name)
+    yield _check
     yield partial(import_module, "pandas")
     yield _fields
-    names = [one.name for one in pkgutil.iter_modules(ui.__path__, "twin.ui.") if not one.ispkg]
-    names += [f"twin.ui.explore.{name}" for name in ("exports", "search", "sweep")]
-    for name in names:
-        yield partial(import_module, name)
     yield _answer
     yield gc.freeze  # what is loaded stays: no collection need look at it again
     from twin.ui.answers import prepare  # noqa: PLC0415  loaded above, not with this module
@@ -128,13 +130,17 @@ def _begin() -> None:
 
 
 def _fields() -> None:
-    """The fields of a plan, which its editor shows, and whether the plan that the app opens with
-    fits."""
-    from twin.ui.answers import checked, question  # noqa: PLC0415  as above
-    from twin.ui.editor import schema  # noqa: PLC0415
-    from twin.ui.scenarios import scenario_files  # noqa: PLC0415
+    """The fields of a plan, which its editor shows."""
+    from twin.ui.editor import schema  # noqa: PLC0415  as above
 
     schema()
+
+
+def _check() -> None:
+    """Whether the plan that the app opens with fits: the first that a page says of any plan."""
+    from twin.ui.answers import checked, question  # noqa: PLC0415  as above
+    from twin.ui.scenarios import scenario_files  # noqa: PLC0415
+
     files = scenario_files()
     checked(question(files, files.first, None, ()))
 

@@ -57,7 +57,7 @@ def _before(shown: OpenPlan) -> None:
     found = checked(shown.asked)
     if isinstance(shown.reply.now, Failure) or isinstance(found, Failure):
         return
-    for words in found.sentences:
+    for words in found.sentences if shown.reply.coming is None else ():
         st.markdown(words)
     for block in found.tables:
         st.header(block.title)
