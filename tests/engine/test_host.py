@@ -170,6 +170,18 @@ def test_the_host_runs_ahead_under_a_long_backward() -> None:
     assert trace.breakdown_ns[0]["host"] == pytest.approx(trace.step_ns - 8 * 20 * US, abs=5 * US)
 
 
+def test_a_pass_that_never_waits_for_the_host_takes_it_time_all_the_same() -> None:
+    """Forwards of 6 that take 10 to issue, backwards of 14 that take 12: 22 for the host, 20 for
+    the device. A host that had the backwards for nothing would be ahead of the forwards."""
+    forward = hosted(tuple(replace(one, name="forward") for one in kernels((3, 5), (3, 5))))
+    backward = hosted(tuple(replace(one, name="backward") for one in kernels((7, 6), (7, 6))))
+    assert not any(step.stream == HOST for step in backward)
+    program = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: forward, lambda _: backward)
+    assert simulate(program).step_ns == pytest.approx(8 * 22 * US, rel=0.02)
+    ahead = by_hand(OneForwardOneBackward(), (1, 1, 8), lambda _: backward, lambda _: backward)
+    assert simulate(ahead).step_ns == 16 * 14 * US
+
+
 def test_a_host_that_waits_for_messages_issues_nothing_in_a_bubble() -> None:
     """Two stages, four micro-batches, forwards that take 10 to issue and backwards that take 20: a
     slot of the pipeline is 30, and there are five. A host that does not wait issues the backward in

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.engine.graph import Ragged, row_starts
+from twin.engine.host import counted
 from twin.engine.overlap import paired
 from twin.engine.program import (
     COMPUTE,
@@ -77,22 +78,26 @@ class Shared:
         self.arrivals = np.full((2, size), NOTHING)
         """By result, the stage and operation whose end brings it to where it is needed."""
 
-    def turn(self, key: Passes) -> Turn:
-        """The columns of a pass or a pair; of each pass its chunk, and whether it is an end."""
+    def turn(self, key: Passes, *, hosted: bool = False) -> Turn:
+        """The columns of a pass or a pair; of each pass its chunk, and whether it is an end;
+        `hosted`: with the host, even if nothing in it waits for that."""
         templates = [self.program.template(*one) for one in key]
         by_bucket = any(end and (kind, chunk) in self.program.ends for kind, chunk, end in key)
-        known = (by_bucket, *map(id, templates))
+        known = (by_bucket, hosted, *map(id, templates))
         if known not in self.turns:
-            self.turns[known] = self._made(templates, by_bucket=by_bucket)
+            self.turns[known] = self._made(templates, by_bucket=by_bucket, hosted=hosted)
         return self.turns[known]
 
-    def _made(self, templates: Sequence[Template], *, by_bucket: bool) -> Turn:
+    def _made(self, templates: Sequence[Template], *, by_bucket: bool, hosted: bool) -> Turn:
         steps, lanes = templates[0], (0,) * len(templates[0])
         if len(templates) == 2:
             program, (forward, backward) = self.program, templates
             limits = program.capacity, program.sync_ns, program.beside
             pair = paired(forward, backward, *limits)
             steps, lanes = pair.steps, pair.lanes
+        if hosted:
+            steps = counted(steps)
+            lanes += lanes[-1:] * (len(steps) - len(lanes))
         bits = tuple(
             lane * LANE + (by_bucket and step.stream == DATA) * BUCKET
             for step, lane in zip(steps, lanes, strict=True)
@@ -201,12 +206,15 @@ class StageBlocks:
         code = 2 * order.row.astype(np.int64) + ends
         both = 2 * len(order.rows) * code[actions.first] + code[actions.last]
         _, place, number = np.unique(both, return_index=True, return_inverse=True)
-        coming, found = np.argsort(place), list[Turn]()
+        coming, keys = np.argsort(place), list[Passes]()
         for at in actions.first[place[coming]].tolist():
             pair = range(at, at + 1 + int(order.paired[at]))
             rows = [order.rows[int(order.row[i])] for i in pair]
-            key = tuple((*row, bool(ends[i])) for row, i in zip(rows, pair, strict=True))
-            found.append(self.shared.turn(key))
+            keys.append(tuple((*row, bool(ends[i])) for row, i in zip(rows, pair, strict=True)))
+        found = [self.shared.turn(key) for key in keys]
+        if any(one.columns.issue is not None for one in found):
+            # Passes wait for a host that has issued those before, too.
+            found = [self.shared.turn(key, hosted=True) for key in keys]
         return found, np.argsort(coming)[number]
 
     def _copied(self) -> tuple[Numbers, Numbers, Numbers]:

@@ -5,7 +5,9 @@ and stops where it needs an answer of the device. It is one more in-order stream
 start before the host begins to issue it, and what follows a step not before the host has issued all
 of that. While the host is ahead none of this is seen, so a template holds host steps only where a
 host that begins with the template would hold the device up, and where it waits for the device. That
-leaves out nothing: the host of a step is never later than one that begins with the template.
+leaves out nothing in the pass itself: the host of a step is never later than one that begins with
+the template. But it takes the host its time, which passes behind it may wait for. So where a stage
+has templates with host steps, the others end with one that nothing of theirs waits for (`counted`).
 
 A CPU that trains is host and device in one (`ahead: false`): its thread issues a segment, then runs
 it. Steps named `issue` on the stream of compute stand for that, and no time is hidden.
@@ -180,6 +182,14 @@ class _Woven:
             return
         self.steps.append(Step(NAME, HOST, round(self.taken), self.asked))
         self.last, self.taken, self.asked = len(self.steps) - 1, 0.0, ()
+
+
+def counted(template: Template) -> Template:
+    """A template that nothing waits for the host in, with what it takes the host to issue it."""
+    taken = sum(step.host_ns for step in template)
+    if not taken or any(step.stream == HOST for step in template):
+        return template
+    return (*template, Step(NAME, HOST, round(taken), ()))
 
 
 def without_host(template: Template) -> Template:
