@@ -7,9 +7,11 @@ from typing import Final
 
 from twin.arch.remembered import remembered
 from twin.engine.lower import lower
+from twin.engine.observed import observed
 from twin.engine.simulate import step_ns
 from twin.loading import scenario_hash
-from twin.planning.compile import Draft, drafts
+from twin.planning.compile import Draft, corrected_split, drafts
+from twin.planning.split_search import Split
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 
@@ -28,7 +30,8 @@ def plan(scenario: Scenario) -> Plan:
     made = drafts(scenario)
     if len(made) == 1 or not made[0].plan.memory.fits:
         return made[0].plan
-    return made[_best(_Drafts(scenario_hash(scenario), made))].plan
+    best = _best(_Drafts(scenario_hash(scenario), made))
+    return drafts(scenario, best)[0].plan if isinstance(best, tuple) else made[best].plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,23 @@ class _Drafts:
 
 
 @remembered(32)
-def _best(asked: _Drafts) -> int:
-    """The place of the shortest step; an odd split has to be worth it."""
-    lengths = [step_ns(lower(one.plan)) for one in asked.every]
+def _best(asked: _Drafts) -> int | Split:
+    """The place of the shortest step; an odd split has to be worth it. Or a split that is shorter,
+    which the light model finds when events have corrected it."""
+    programs = [lower(one.plan) for one in asked.every]
+    played = [step_ns(one) for one in programs]
     worth = [
-        length * (1 + WORTH * one.odd) for length, one in zip(lengths, asked.every, strict=True)
+        length * (1 + WORTH * one.odd)
+        for (length, *_), one in zip(played, asked.every, strict=True)
     ]
-    return worth.index(min(worth))
+    best = worth.index(min(worth))
+    own, (length, graph, events) = asked.every[best].plan, played[best]
+    scenario = own.scenario
+    if scenario.parallel.layers is not None or isinstance(scenario.memory.by_stage, str):
+        return best
+    seen = observed(programs[best], graph, events)
+    split = corrected_split(scenario, own.layers_per_part, length, seen)
+    if split is None or any(split == one.plan.layers_per_part for one in asked.every):
+        return best
+    more, *_ = step_ns(lower(drafts(scenario, split)[0].plan))
+    return split if more * (1 + WORTH) < worth[best] else best

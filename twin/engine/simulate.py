@@ -31,13 +31,13 @@ def simulate(
         return traced(program, *_by_events(program, progress, extrapolate))
 
 
-def step_ns(program: Program) -> int:
-    """How long a step takes, as `simulate` says, without what else happens in it."""
+def step_ns(program: Program) -> tuple[int, Graph, Played]:
+    """How long a step takes, as `simulate` says, and what of it was played."""
     with _keeping_all():
         graph, played, period = _by_events(program, None, True)
         played_ns = int((played.end - beginnings(graph, played, program)[graph.role]).max())
         repeats, length = _repeated(program, graph, period)
-        return played_ns + repeats * length
+        return played_ns + repeats * length, graph, played
 
 
 @contextmanager

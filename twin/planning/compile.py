@@ -23,18 +23,19 @@ from twin.planning.mesh import lay_out, placements
 from twin.planning.policies import Arrangement, PolicyChoice
 from twin.planning.split_costs import step_costs
 from twin.planning.split_search import (
+    AGREE,
+    DESCENTS,
     FAR,
     Split,
-    balance_within,
     first_splits,
     moved_splits,
-    one_moved,
+    search,
     search_within,
     shortest,
     usual_splits,
 )
 from twin.planning.stages import Busy, Job, job_of
-from twin.planning.step_length import StepCosts, StepLength
+from twin.planning.step_length import Observed, StepCosts, StepLength
 from twin.planning.types import Chunk, Memory, Mesh, Plan
 from twin.scenario import Scenario
 from twin.spec.memory import MemorySpec
@@ -58,9 +59,10 @@ class Draft:
     """Whether its split is neither balanced nor even, so that its step has to be worth it."""
 
 
-def drafts(scenario: Scenario) -> tuple[Draft, ...]:
+def drafts(scenario: Scenario, chosen: Split | None = None) -> tuple[Draft, ...]:
     """The runs that a scenario leaves open, the best by the light model first: several where the
-    split of layers is left out, or where stages choose their memory policies.
+    split of layers is left out, or where stages choose their memory policies. With a split that is
+    `chosen`, the one that has it.
 
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
@@ -88,8 +90,16 @@ def drafts(scenario: Scenario) -> tuple[Draft, ...]:
             ),
             odd,
         )
-        for chunks, memory, odd in _Arranger(scenario, mesh, placed, count).arranged()
+        for chunks, memory, odd in _Arranger(scenario, mesh, placed, count).arranged(chosen)
     )
+
+
+def corrected_split(scenario: Scenario, split: Split, step_ns: int, seen: Observed) -> Split | None:
+    """The split with which a step is shortest by the light model as events correct it, that have
+    played the step with another split; none where they agree, or where that split does not fit."""
+    mesh = lay_out(scenario)
+    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
+    return _Arranger(scenario, mesh, placed, microbatches(scenario)).corrected(split, step_ns, seen)
 
 
 def _hopeless(memory: Memory) -> bool:
@@ -109,14 +119,14 @@ class _Arranger:
         self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
         self.shape = mesh.pipeline, scenario.parallel.virtual, count
 
-    def arranged(self) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
+    def arranged(self, chosen: Split | None) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
         """The chunks and their ledger, of each draft, and whether its split is odd."""
         if isinstance(self.scenario.memory.by_stage, str):
             for found in self._by_stage():
                 yield found.chunks, found.memory, False
             return
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-        written = self.scenario.parallel.layers
+        written = chosen or self.scenario.parallel.layers
         usual = [written] if written else usual_splits(self.balanced(policies))
         for split in usual if written else self.splits_for(policies):
             yield *self._chunks(split, policies), split not in usual
@@ -127,6 +137,8 @@ class _Arranger:
         is not sure that they take longer. Where the shortest does not fit, the shortest that is
         found to fit joins; where none fits, the balanced one is all."""
         own, found = self.balanced(policies), self._shortest(policies)
+        if self.chunk_map.parts == 1:
+            return [own]
         known = dict.fromkeys((found, *usual_splits(own)))
         if not self._chunks(found, policies)[1].fits:
             usual = self._chunks(own, policies)[1]
@@ -138,10 +150,8 @@ class _Arranger:
     def _near(self, splits: Sequence[Split], policies: Policies) -> list[Split]:
         """Splits that fit, the shortest by the light model first, and none that is surely
         longer."""
-        lengths = [0] * len(splits)
-        if self.searches:
-            step, places = self.step(policies)
-            lengths = step(splits, places)
+        step, places = self.step(policies)
+        lengths = step(splits, places)
         found: list[Split] = []
         least = inf
         for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
@@ -151,6 +161,17 @@ class _Arranger:
                 least = min(least, length)
                 found.append(splits[place])
         return found
+
+    def corrected(self, split: Split, step_ns: int, seen: Observed) -> Split | None:
+        """As `corrected_split` says."""
+        policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
+        step, places = self.step(policies)
+        (length,) = step([split], places)
+        if abs(step_ns - length) <= AGREE * length:
+            return None
+        model = step.corrected(split, places, seen)
+        found, *_ = search(model, self.balanced(policies), places, DESCENTS)
+        return found if self._chunks(found, policies)[1].fits else None
 
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""
@@ -216,19 +237,12 @@ class _Arranger:
             return [max(0.0, one.peak_bytes - memory.budget) for one in memory.stages]
 
         own, (step, places) = self.balanced(policies), self.step(policies)
-        if self.searches:
-            return search_within(step, own, over, places)
-        return balance_within(own, self.job(policies).slowest, over, step.stages_of_part)
-
-    @property
-    def searches(self) -> bool:
-        """Whether the light model orders the splits of this schedule."""
-        return len(self.chunk_map.part_of) > 1 and self.chunk_map.copies == 1
+        return search_within(step, own, over, places)
 
     def _shortest(self, policies: Policies) -> Split:
         """The split with the shortest step, whatever its memory."""
         own = self.balanced(policies)
-        if not self.searches:
+        if self.chunk_map.parts == 1:
             return own
         costs, places = self._by_part(policies)
         return shortest(costs, self.scenario.parallel.schedule, self.shape, own, places)
@@ -257,7 +271,7 @@ class _Arranger:
 
 class SplitRanking:
     """Splits of a possible layout, for a search that simulates them: those first whose step is
-    shortest by the light model; of mirrored stages, whose slowest stage is fastest."""
+    shortest by the light model."""
 
     def __init__(self, scenario: Scenario) -> None:
         mesh = lay_out(scenario)
@@ -281,20 +295,11 @@ class SplitRanking:
 
     def around(self, split: Split) -> list[Split]:
         """Splits after one move of a layer, where chunks are few also after two."""
-        if self._own.searches:
-            return self._ranked(moved_splits(self._light, split, self._places))
-        return self._ranked([moved for moved, *_ in one_moved(split)])
+        return self._ranked(moved_splits(self._light, split, self._places))
 
     def _ranked(self, splits: Sequence[Split]) -> list[Split]:
-        if not splits:
-            return []
-        if self._own.searches:
-            lengths: Sequence[object] = self._light(splits, self._places)
-        else:
-            job = self._own.job(self._policies)
-            lengths = [job.slowest(split) for split in splits]
-        order = sorted(range(len(splits)), key=lambda at: (lengths[at], splits[at]))
-        return [splits[at] for at in order]
+        lengths = self._light(splits, self._places) if splits else []
+        return [split for _, split in sorted(zip(lengths, splits, strict=True))]
 
 
 def kernels_take_time(weighed: Sequence[Busy]) -> list[Problem]:

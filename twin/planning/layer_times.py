@@ -38,10 +38,11 @@ and ZeRO's gathers and reductions follow."""
 
 PassParts: TypeAlias = tuple[float, ...]
 """Seconds of a pass, by the places below."""
-WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, BESIDE, GATHERED, SHARDS, STOPS = range(9)
+WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, SOCKET, BESIDE, GATHERED, SHARDS, STOPS = range(10)
 """Kernels and exchanges that they wait for; exchanges that only a pair hides; the host thread;
-copies each way; exchanges over tensor ranks beside kernels; ZeRO's gathers; these and its
-reductions; the host thread once more, of layers in which it waits for the device."""
+copies each way, and the memory of a socket, which both ways share; exchanges over tensor ranks
+beside kernels; ZeRO's gathers; these and its reductions; the host thread once more, of layers in
+which it waits for the device."""
 PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
 """The passes of a layer, as `Scale.passes` orders them."""
 
@@ -84,7 +85,8 @@ class Scale:
         if not self.host.ahead:
             kernels += _issued(layer, self.host, "F")
             kernels += _issued(layer, self.host, "B")
-        return kernels, parts[HOST], parts[TO_HOST], parts[WAITED], parts[SHARDS]
+        copies = max(parts[TO_HOST], parts[SOCKET])
+        return kernels, parts[HOST], copies, parts[WAITED], parts[SHARDS]
 
     def passes(self, layer: Layer) -> tuple[PassParts, ...]:
         """The parts of each of `PASSES` through one layer."""
@@ -95,7 +97,7 @@ class Scale:
         issued = _issued(layer, self.host, kind)
         if not self.host.ahead:
             kernels, issued = kernels + issued, 0.0
-        copied = _copied(layer, self.scenario)
+        copied, socket = _copied(layer, self.scenario) if kind != "W" else (0.0, 0.0)
         waited, paired, beside = self._exchanged(layer, kind)
         return (
             kernels + waited,
@@ -103,6 +105,7 @@ class Scale:
             issued,
             copied if kind == "F" else 0.0,
             copied if kind in "BI" else 0.0,
+            socket,
             beside,
             gathered := self._gathered(layer, kind),
             gathered + self._reduced(layer, kind),
@@ -247,12 +250,10 @@ def _asked(layer: Layer, host: HostCosts, kind: Pass) -> int:
     return total
 
 
-def _copied(layer: Layer, scenario: Scenario) -> float:
-    """Seconds in which activations go to host memory, or come back: each way has its own lanes, and
-    the GPUs of a socket share its memory."""
+def _copied(layer: Layer, scenario: Scenario) -> tuple[float, float]:
+    """Seconds in which activations go to host memory, or come back: of the GPU's PCIe, and of the
+    memory of a socket, which its GPUs share."""
     size = sum(sent_by_op(layer, layer.policy).values())
-    if not size:
-        return 0.0
     cluster = scenario.cluster
-    memory = 2 * sharers(cluster, "dram") / capacity(cluster, "dram")
-    return size * max(1 / capacity(cluster, "pcie"), memory)
+    memory = sharers(cluster, "dram") / capacity(cluster, "dram")
+    return size / capacity(cluster, "pcie"), size * memory

@@ -24,7 +24,7 @@ from itertools import chain, combinations, islice
 from typing import Final, TypeAlias
 
 from twin.planning.footprint import kept_bytes
-from twin.planning.layer_times import FROM_HOST, HOST, PAIRED, PASSES, TO_HOST, WAITED
+from twin.planning.layer_times import FROM_HOST, HOST, PAIRED, PASSES, SOCKET, TO_HOST, WAITED
 from twin.planning.memory import StageLedgers
 from twin.planning.split_search import Split, surely_shorter
 from twin.planning.stages import evenly
@@ -337,4 +337,5 @@ def _seconds(costs: StepCosts) -> float:
 def _busiest(layer: LayerCost) -> float:
     forward, backward = (layer.passes[PASSES.index(way)] for way in "FB")
     busy = [a + b for a, b in zip(forward, backward, strict=True)]
-    return max(busy[WAITED] + busy[PAIRED], busy[HOST], busy[TO_HOST], busy[FROM_HOST])
+    waited = busy[WAITED] + busy[PAIRED]
+    return max(waited, busy[HOST], busy[TO_HOST], busy[FROM_HOST], busy[SOCKET])

@@ -24,12 +24,13 @@ def step_costs(
     """What a step of a scenario is made of, with these layers."""
     scale, parallel = Scale.of(scenario, placements), scenario.parallel
     costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh))
-    behind = 1 + scenario.model.layers
+    behind, (sending, message) = 1 + scenario.model.layers, _message(scale)
     return StepCosts(
         before=costs[0],
         layers=tuple(costs[1:behind]),
         behind=tuple(costs[behind:]),
-        message=_message(scale),
+        sending=sending,
+        message=message,
         each_pass=scale.host.microbatch,
         buckets=(parallel.overlap_param_gather, parallel.overlap_grad_reduce),
     )
@@ -79,15 +80,16 @@ def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:
     return total + max(seconds)
 
 
-def _message(scale: Scale) -> float:
-    """Seconds of a message between neighbouring stages, on an idle link, and of the gather of one
-    that tensor ranks send in parts."""
+def _message(scale: Scale) -> tuple[float, float]:
+    """Seconds of a message between neighbouring stages, on an idle link: of its sender's port, and
+    until it is there, with the gather of one that tensor ranks send in parts."""
     scenario, placement = scale.scenario, scale.placements["pipeline"]
     if placement.size == 1:
-        return 0.0
+        return 0.0, 0.0
     link = "nvlink" if placement.per_node > 1 else "nic"
     cluster, size = scenario.cluster, boundary_bytes(scenario)
-    sent = size / capacity(cluster, link) + latency(cluster, link, placement)
-    if scenario.parallel.sequence_parallel:
-        return sent
-    return sent + scale.seconds("all_gather", size * scenario.parallel.tensor, "tensor")
+    sending = size / capacity(cluster, link)
+    message = sending + latency(cluster, link, placement)
+    if not scenario.parallel.sequence_parallel:
+        message += scale.seconds("all_gather", size * scenario.parallel.tensor, "tensor")
+    return sending, message

@@ -3,25 +3,29 @@ once.
 
 The schedule's order is exact (`twin.planning.turn_levels`), and a step is the longest path through
 it. A pass runs its kernels and the exchanges that they wait for. ZeRO-3 gathers each layer beside
-the layer before it, so that only the first gather of a pass is waited for. The host thread, copies
-and ZeRO's exchanges work a turn or two ahead, and turns wait for them. A host that waits for the
-device in a pass cannot work ahead of that pass. A pair lasts as long as its busiest part. A message
-takes its time on an idle link. A step opens with the weights that its first stage gathers. It
+the layer before it, so that only the first gather of a pass is waited for. ZeRO-2 and 3 reduce each
+layer beside the layer behind it; what is left of that at the end of a pass takes half of the links
+from the gathers of the next one. The host thread works up to a turn ahead, and turns wait for it; a
+host that waits for the device in a pass cannot work ahead of that pass. Copies hold passes up as in
+`twin.planning.offload`. A pair lasts as long as its busiest part or its longer pass. Messages of a
+stage leave one after the other. A step opens with the weights that its first stage gathers. It
 closes with each stage's reductions, an agreement of all stages, and each stage's update and
 gathers.
 
-Left out: links and SMs that several share, the order of blocks within a pass or a pair, and garbage
-collections. Times are whole nanoseconds, so that equal is equal on every machine.
+Left out: what else shares links, SMs that several share, the order of blocks within a pass or a
+pair, and garbage collections. Times are whole nanoseconds, so that equal is equal on every machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 
+from twin.planning.beside_turns import Beside, Copies, Lane, Numbers, Reductions
 from twin.planning.layer_times import (
     BESIDE,
     FROM_HOST,
@@ -30,20 +34,24 @@ from twin.planning.layer_times import (
     PAIRED,
     PASSES,
     SHARDS,
+    SOCKET,
     STOPS,
     TO_HOST,
     WAITED,
     PassParts,
 )
-from twin.planning.turn_levels import Lane, Numbers, TurnLevels, turn_levels
+from twin.planning.turn_levels import Passes, TurnLevels, turn_levels
 from twin.planning.walk import enough_microbatches
 from twin.schedules.base import Pass, Schedule
 
 MOST_TURNS: Final = 4096
 """OURS: passes of a step up to which all of it is walked; 3 ms on one core."""
-AHEAD: Final[dict[int, int]] = {HOST: 1, SHARDS: 1, TO_HOST: 2, FROM_HOST: 2}
-"""Parts that work ahead of kernels, and by how many turns. The host is at most one pass ahead of
-the device; copies have the time until the next turn of their kind."""
+COPIES: Final = (TO_HOST, FROM_HOST, SOCKET)
+BUSY: Final = (HOST, *COPIES, SHARDS)
+"""Parts that work beside kernels."""
+LEFT, HALVED = STOPS + 1, STOPS + 2
+"""Parts of a pass beside those of its layers: reductions that are left when it ends; and what the
+pass takes longer where reductions take half of the links from all of its gathers."""
 Policies: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
 """Places of memory policies, by part, for all splits or for each; one for all parts is enough."""
 Shape: TypeAlias = tuple[int, int, int]
@@ -73,12 +81,23 @@ class StepCosts:
     layers: tuple[LayerCost, ...]
     behind: tuple[LayerCost, ...]
     """Prediction modules and the head."""
+    sending: float
+    """Seconds in which a message between stages keeps its sender's port busy."""
     message: float
-    """Seconds of a message between stages."""
+    """Seconds until it is there."""
     each_pass: float
     """Seconds of the host for a pass, beside its layers."""
     buckets: tuple[bool, bool]
     """Whether a first stage of one chunk gathers weights and reduces gradients beside passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What events say of a step with one of the splits: mean nanoseconds of every kind of turn, and
+    of a message between stages."""
+
+    turns: Mapping[Passes, float]
+    message: float
 
 
 class StepLength:
@@ -91,6 +110,9 @@ class StepLength:
         self.stages, _, self.microbatches = shape
         self.staggered, self.buckets = schedule.staggered, costs.buckets
         self.message, self.each_pass = round(costs.message * 1e9), round(costs.each_pass * 1e9)
+        self.sending = round(costs.sending * 1e9)
+        self.ratios: Mapping[Passes, float] = {}
+        """Of turns as events have them, over those here."""
         self.layers, self.behind = len(costs.layers), len(costs.behind)
         every = (costs.before, *costs.layers, *costs.behind)
         stacks = [(one.before, *one.layers, *one.behind) for one in by_policy]
@@ -98,10 +120,13 @@ class StepLength:
         self.passes = np.stack(times)
         """By policy, layer, pass and part of a rank."""
         self.total = np.stack([_summed(own) for own in times])
-        self.beside_gathers = {
-            kind: np.stack([_summed(_with_gathers(own, kind)) for own in times]) for kind in PASSES
-        }
-        """By pass and policy, of every layer but the last of it."""
+        self.gathers = bool(self.passes[..., GATHERED].any())
+        self.reduces = bool(self.passes[..., SHARDS].any())
+        self.slots = [
+            {kind: _Slots.of(times, kind, share) for kind in PASSES}
+            for share in ((1, 2) if self.gathers and self.reduces else (1,))
+        ]
+        """Where gathers have the links to themselves, and where they have half of them."""
         self.ends = _summed(_whole([(one.opens, one.reduces, one.closes) for one in every]))
         self.lengths = _lengths(schedule, shape)
         self.steps = [turn_levels(schedule, *shape[:2], count) for count in self.lengths]
@@ -124,16 +149,33 @@ class StepLength:
         more = (lengths[1] - lengths[0]) * (self.microbatches - long) // (long - short)
         return (lengths[1] + more).tolist()
 
+    def corrected(
+        self, split: Sequence[int], policies: Sequence[int], seen: Observed
+    ) -> StepLength:
+        """The same with turns that last as much longer as they do by events with one split, with
+        all that they wait for."""
+        step, found = self.steps[-1], copy(self)
+        passes, _ = self._of_parts(np.array([split], np.int64), policies)
+        own = self._turns(step, passes)[0][:, 0].tolist()
+        found.ratios = {
+            turn: seen.turns[turn] / length
+            for turn, length in zip(step.kinds, own, strict=True)
+            if length and turn in seen.turns
+        }
+        found.sending, found.message = 0, round(seen.message)
+        return found
+
     def layer_weights(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> list[int]:
         """By about how many nanoseconds one layer more on each part lengthens the longest path."""
         step = self.steps[-1]
         passes, ends = self._of_parts(np.array([split], np.int64), policies)
-        done = self._done(step, passes)[:, 0]
+        done = self._done(step, passes)[0][:, 0]
         closed = done[step.last] + ends[0, self.part_of, 1:].sum(1)
         end = int(closed.argmax())
         counts = step.path(done, int(step.last[end]), self.message).tolist()
         layer = self.passes[:, self.layers]
-        busy = np.maximum(layer[..., WAITED] + layer[..., PAIRED], layer[..., list(AHEAD)].max(-1))
+        beside = layer[..., list(BUSY)].max(-1)
+        busy = np.maximum(layer[..., WAITED] + layer[..., PAIRED], beside)
         kinds = np.broadcast_to(np.array(policies), self.parts)
         weights = np.zeros(self.parts, np.int64)
         for turn, count in zip(step.kinds, counts, strict=True):
@@ -155,52 +197,76 @@ class StepLength:
         filled = end > first
         last = np.maximum(end - 1, 0)
         first = np.minimum(first, last)
+        if self.reduces:
+            times = np.concatenate((times, np.zeros_like(times[..., :2])), axis=-1)
         for number, kind in enumerate(PASSES):
-            clock = self.beside_gathers[kind]
             begin, finish = (first, last) if kind == "F" else (last, first)
-            waited = clock[of, last] - clock[of, first]
-            waited += self.passes[of, begin, number, GATHERED]
-            waited += self.passes[of, finish, number, WAITED]
+            gather = self.passes[of, begin, number, GATHERED]
+            alone, *halved = (one[kind].between(of, first, last) for one in self.slots)
+            waited = alone + gather + self.passes[of, finish, number, WAITED]
             times[..., number, WAITED] = waited * filled
+            if self.reduces and kind != "F":
+                shards, gathered = (self.passes[..., number, one] for one in (SHARDS, GATHERED))
+                before = np.minimum(first + 1, last)
+                left = (shards - gathered)[of, before] - self.passes[of, first, number, WAITED]
+                left = np.where(last > first, np.maximum(left, 0), 0)
+                times[..., number, LEFT] = (left + (shards - gathered)[of, first]) * filled
+            for slots in halved:
+                times[..., number, HALVED] = (slots - alone + gather) * filled
         times[..., HOST] += self.each_pass
         return times, self.ends[end] - self.ends[edges[:, :-1]]
 
     def _length(self, step: TurnLevels, passes: Numbers, ends: Numbers) -> Numbers:
-        done = self._done(step, passes)
-        return self._closed(done[step.last], self._beside_passes(passes, ends))
+        _, through = self._done(step, passes)
+        return self._closed(through[step.last], self._beside_passes(passes, ends))
 
     def waits_for_kernels(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> bool:
         """Whether the longest turn of a split lasts as long as its kernels and exchanges."""
         passes, _ = self._of_parts(np.array([split], np.int64), policies)
-        durations, lanes = self._turns(self.steps[0], passes)
-        return all(own.max() <= durations.max() for own, _ in lanes)
+        durations, busy, _ = self._turns(self.steps[0], passes)
+        return bool(busy[..., list(BUSY)].max() <= durations.max())
 
-    def _done(self, step: TurnLevels, passes: Numbers) -> Numbers:
-        """When every turn ends, by split."""
-        durations, lanes = self._turns(step, passes)
-        return step.ends(durations, self.message, lanes)
+    def _done(self, step: TurnLevels, passes: Numbers) -> tuple[Numbers, Numbers]:
+        """When every turn ends, and what it reduces, by split."""
+        durations, busy, away = self._turns(step, passes)
+        message = self.sending, self.message
+        if self.ratios:
+            ratios = np.array([self.ratios.get(turn, 1.0) for turn in step.kinds])
+            done = step.ends(np.rint(durations * ratios[:, None]).astype(np.int64), message)
+            return done, done
+        besides: list[Beside] = []
+        reductions = None
+        if self.reduces:
+            reductions = Reductions(*(busy[..., part] for part in (SHARDS, LEFT, HALVED)))
+            besides.append(reductions)
+        # The host is at most one pass ahead of the device.
+        if (busy[..., HOST] > durations).any():
+            besides.append(Lane(busy[..., HOST], 1))
+        count = self.lengths[self.steps.index(step)]
+        out, back, socket = (busy[..., part] * away // count for part in COPIES)
+        if (out > durations).any() or (back > durations).any():
+            besides.append(Copies(out, back, step.with_pass("F"), step.with_pass("B", "I")))
+        if (socket > durations).any():
+            besides.append(Lane(socket, 2))
+        done = step.ends(durations, message, besides)
+        return done, np.maximum(done, reductions.reduced) if reductions else done
 
-    def _turns(self, step: TurnLevels, passes: Numbers) -> tuple[Numbers, list[Lane]]:
-        """Nanoseconds of every kind of turn by split, and what makes some of them longer."""
+    def _turns(self, step: TurnLevels, passes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Nanoseconds of every kind of turn by split, of each part of a rank in it, and of how many
+        micro-batches its activations go to the host."""
         turns = [
             [(self.part_of[chunk], PASSES.index(kind)) for kind, chunk in turn]
             for turn in step.kinds
         ]
-        busy = np.stack([sum(passes[:, part, kind] for part, kind in turn) for turn in turns])
-        alone = np.array([len(turn) == 1 for turn in turns])[:, None]
-        waited, hidden = busy[..., WAITED], busy[..., PAIRED]
-        durations = np.where(alone, waited + hidden, np.maximum(waited, hidden))
-        for part in (BESIDE, STOPS):
+        own = [[passes[:, part, kind] for part, kind in turn] for turn in turns]
+        busy = np.stack([sum(each) for each in own])
+        # A pair hides exchanges of the one pass under kernels of the other.
+        alone = [[one[..., WAITED] + one[..., PAIRED] for one in each] for each in own]
+        durations = np.stack([np.maximum.reduce(each) for each in alone])
+        for part in (WAITED, PAIRED, BESIDE, STOPS):
             np.maximum(durations, busy[..., part], out=durations)
         away = np.array([step.offloaded[turn[0][1]] for turn in step.kinds])[:, None]
-        lanes: list[Lane] = []
-        for part, ahead in AHEAD.items():
-            own = busy[..., part]
-            if part in (TO_HOST, FROM_HOST):
-                own = own * away // self.lengths[self.steps.index(step)]
-            if (own > durations).any():
-                lanes.append((own, ahead))
-        return durations, lanes
+        return durations, busy, away
 
     def _beside_passes(self, passes: Numbers, ends: Numbers) -> Numbers:
         """The ends of parts, of which a first stage of one chunk gathers and reduces beside its
@@ -218,6 +284,9 @@ class StepLength:
     def _closed(self, done: Numbers, ends: Numbers) -> Numbers:
         """The ends of steps whose chunks have had their last backward at these times."""
         chunks = ends[:, self.part_of].transpose(1, 2, 0)
+        if not self.buckets[1]:
+            # Reductions wait for all passes of their stage.
+            done = np.stack([done[self.stage_of == stage].max(0) for stage in self.stage_of])
         reduced = np.zeros((self.stages, done.shape[1]), np.int64)
         opens, closes = np.zeros_like(reduced), np.zeros_like(reduced)
         for chunk in np.argsort(done.max(1), kind="stable").tolist():
@@ -243,18 +312,42 @@ def _lengths(schedule: Schedule, shape: Shape) -> tuple[int, ...]:
     return (long - (more or period), long) if 4 * long < 3 * microbatches else (microbatches,)
 
 
-def _with_gathers(passes: Numbers, kind: Pass) -> Numbers:
-    """Nanoseconds of every layer's kernels, or of the gather beside them if that takes longer: of
-    the next layer, in a backward pass of the layer before."""
-    own = passes[:, PASSES.index(kind)]
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """How long a pass runs from one layer to the next: the layer's kernels, or what it takes the
+    links beside them if that is longer: to gather the next layer, and to reduce the one before. By
+    policy and by the earlier layer of each two in the model."""
+
+    first: Numbers
+    """Of the first layer of a pass, with none before it."""
+    clock: Numbers
+    """Sums of the others."""
+
+    @staticmethod
+    def of(times: Sequence[Numbers], kind: Pass, share: int) -> _Slots:
+        """Gathers have one part in `share` of the links."""
+        rows = [_slots(own[:, PASSES.index(kind)], kind, share) for own in times]
+        first, others = (np.stack(column) for column in zip(*rows, strict=True))
+        return _Slots(first, np.stack([_summed(row) for row in others]))
+
+    def between(self, of: Numbers, first: Numbers, last: Numbers) -> Numbers:
+        """Nanoseconds of a pass through these layers, without the last one that it runs."""
+        inner = np.maximum(last - 1, first)
+        sums = self.clock[of, inner] - self.clock[of, first]
+        return sums + np.where(last > first, self.first[of, inner], 0)
+
+
+def _slots(own: Numbers, kind: Pass, share: int) -> tuple[Numbers, Numbers]:
     kernels, gathers = own[:, WAITED], own[:, GATHERED]
-    beside = np.zeros_like(gathers)
+    reductions, first = own[:, SHARDS] - gathers, np.zeros_like(gathers)
     if kind == "F":
-        beside[:-1] = gathers[1:]
-        return np.maximum(kernels, beside)
+        first[:-1] = np.maximum(kernels[:-1], share * gathers[1:])
+        return first, first
     # Of a layer and the one behind it, where a pass ends with the first.
-    beside[:-1] = np.maximum(kernels[1:], gathers[:-1])
-    return beside
+    first[:-1] = np.maximum(kernels[1:], share * gathers[:-1])
+    others = first.copy()
+    others[:-2] = np.maximum(others[:-2], gathers[:-2] + reductions[2:])
+    return first, others
 
 
 def _summed(times: Numbers) -> Numbers:

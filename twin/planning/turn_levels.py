@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -16,16 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.arch.remembered import remembered
+from twin.planning.beside_turns import Beside, Level, Numbers
 from twin.planning.columns import Columns, columns_of
 from twin.schedules.base import ChunkMap, Pass, Schedule
 
-Numbers: TypeAlias = NDArray[np.int64]
 Passes: TypeAlias = tuple[tuple[Pass, int], ...]
 """One pass of a chunk, or the two of a pair."""
-
-Lane: TypeAlias = tuple[Numbers, int]
-"""What works beside kernels: nanoseconds for every kind of turn, by split, and how many turns ahead
-it may begin."""
 
 BEGINNING: Final = 0
 """The turn before the first; it ends at 0."""
@@ -43,39 +40,70 @@ class TurnLevels:
     before: Numbers
     """The turn before it on its stage."""
     sources: tuple[Numbers, ...]
-    """The turns whose results its passes take, first of the one pass, then of a pair's other."""
-    crosses: tuple[Numbers, ...]
-    """1 where such a result comes from another stage."""
+    """The turns of other stages whose results its passes take, first of the one pass, then of a
+    pair's other."""
     bounds: tuple[tuple[int, int], ...]
     """Of every level, its first turn and one past its last."""
     last: Numbers
     """The turn with the last backward of every chunk."""
+    sends: Numbers
+    """How many messages each kind of turn sends."""
     offloaded: Numbers
     """Of every chunk, how many micro-batches' activations go to the host, where any do."""
 
-    def ends(self, durations: Numbers, message: int, lanes: Sequence[Lane] = ()) -> Numbers:
-        """When every turn ends (ns): [turns, splits]; durations by kind and split. A turn waits for
-        its stage's `lanes`, which work ahead of its kernels."""
-        done = np.zeros((len(self.kind), durations.shape[1]), np.int64)
-        begun, worked = done.copy() if lanes else done, [done.copy() for _ in lanes]
-        delays = [message * crosses[:, None] for crosses in self.crosses]
+    @cached_property
+    def last_with(self) -> tuple[Numbers, Numbers]:
+        """Of every turn, the last one before it on its stage with a forward, and with a backward
+        pass."""
+        found = np.full((2, len(self.kind)), BEGINNING)
+        has = np.array([self.with_pass("F"), self.with_pass("B", "I")])[:, self.kind]
         for first, end in self.bounds:
-            before, kind = self.before[first:end], self.kind[first:end]
+            before = self.before[first:end]
+            found[:, first:end] = np.where(has[:, before], before, found[:, before])
+        return found[0], found[1]
+
+    def with_pass(self, *names: Pass) -> NDArray[np.bool_]:
+        """Of every kind of turn, whether it has a pass of these."""
+        return np.array([any(name in names for name, _ in turn) for turn in self.kinds])
+
+    def ends(
+        self, durations: Numbers, message: tuple[int, int] = (0, 0), besides: Sequence[Beside] = ()
+    ) -> Numbers:
+        """When every turn ends (ns): [turns, splits]; durations by kind and split. A message keeps
+        its sender's port busy for the one time, and is there after the other."""
+        shape = len(self.kind), durations.shape[1]
+        done, begun = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        sending, delay = message[0] * self.sends[:, None], message[1]
+        gone, queues = done, bool((sending > durations).any())
+        if queues:
+            gone, delay = done.copy(), message[1] - message[0]
+        gone[BEGINNING] = -delay
+        forward, backward = self.last_with if besides else (self.before, self.before)
+        for one in besides:
+            one.begin(shape)
+        for first, end in self.bounds:
+            own = slice(first, end)
+            before, kind = self.before[own], self.kind[own]
             start = done[before]
-            for source, delay in zip(self.sources, delays, strict=True):
-                arrives = done[source[first:end]]
-                arrives += delay[first:end]
+            for source in self.sources:
+                arrives = gone[source[own]]
+                arrives += delay
                 np.maximum(start, arrives, out=start)
-            if lanes:
-                begun[first:end] = start
-            start += durations[kind]
-            for (times, ahead), lane in zip(lanes, worked, strict=True):
-                since = before if ahead == 1 else self.before[before]
-                took = np.maximum(lane[before], begun[since])
-                took += times[kind]
-                lane[first:end] = took
-                np.maximum(start, took, out=start)
-            done[first:end] = start
+            if besides:
+                level = Level(own, kind, before, forward[own], backward[own])
+                for one in besides:
+                    one.hold(level, begun, start)
+                begun[own] = start
+                start += durations[kind]
+                for one in besides:
+                    one.work(level, begun, start)
+            else:
+                start += durations[kind]
+            done[own] = start
+            if queues:
+                np.maximum(gone[before], start, out=start)
+                start += sending[kind]
+                gone[own] = start
         return done
 
     def path(self, ends: Numbers, last: int, message: int) -> Numbers:
@@ -83,14 +111,13 @@ class TurnLevels:
         counts = np.zeros(len(self.kinds), np.int64)
         done: list[int] = ends.tolist()
         kinds: list[int] = self.kind.tolist()
-        waits: list[tuple[list[int], list[int]]] = [(self.before.tolist(), [0] * len(kinds))]
-        for source, crosses in zip(self.sources, self.crosses, strict=True):
-            waits.append((source.tolist(), crosses.tolist()))
+        before: list[int] = self.before.tolist()
+        sources: list[list[int]] = [source.tolist() for source in self.sources]
         at = last
         while at != BEGINNING:
             counts[kinds[at]] += 1
-            arrivals = [(done[own[at]] + message * crosses[at], own[at]) for own, crosses in waits]
-            at = max(arrivals)[1]
+            came = [(done[own[at]] + message, own[at]) for own in sources if own[at] != BEGINNING]
+            at = max([(done[before[at]], before[at]), *came])[1]
         return counts
 
 
@@ -133,12 +160,19 @@ def turn_levels(
         kinds=tuple(kinds),
         kind=table[:, 1].copy(),
         before=place[table[:, 2]],
-        sources=tuple(place[table[:, column]] for column in both),
-        crosses=tuple(table[:, column + 2].copy() for column in both),
+        sources=tuple(place[table[:, column] * table[:, column + 2]] for column in both),
         bounds=tuple(pairwise(starts)),
         last=_last(tuple(kinds), table[:, 1], len(away)),
+        sends=np.array([sum(_crosses(one, chunk_map) for one in row) for row in kinds], np.int64),
         offloaded=away * chunk_map.copies,
     )
+
+
+def _crosses(one: tuple[Pass, int], chunk_map: ChunkMap) -> bool:
+    """Whether the result of a pass goes to another stage."""
+    kind, chunk = one
+    target = None if kind == "W" else (chunk_map.after if kind == "F" else chunk_map.before)[chunk]
+    return target is not None and chunk_map.stage_of[target] != chunk_map.stage_of[chunk]
 
 
 def _stage(
