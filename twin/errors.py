@@ -35,7 +35,7 @@ CODES = {
     "TW016": "not one of the choices",
     "TW017": "fields of one section contradict each other",
     "TW040": "a known part that the catalog cannot express",
-    "TW041": "not a model configuration that can be imported",
+    "TW041": "a file that cannot be imported, or that another command reads",
     "TW042": "a setting of a configuration that cannot be expressed",
     "TW043": "a key of a configuration whose effect is unknown",
     "TW050": "an expectation or a limit without a comparison",

@@ -43,7 +43,7 @@ _SHOWN = 80
 EPILOG = (
     "Exit codes: 0 ok, 1 bug, 2 usage, 3 invalid scenario or impossible layout, "
     "4 valid but does not fit, 5 not as expected, 6 outside the calibrated range (--strict), "
-    "130 interrupted."
+    "130, 143 interrupted, terminated."
 )
 
 

@@ -111,7 +111,6 @@ def test_rows_that_say_too_little_say_so() -> None:
         "verl-qwen3-30b-32": "no seconds",
         "llamarl-405b": "no recipe",
         "laminar-speedup": "no seconds",
-        "nemorl-v0.6-swe-nemotron-3-nano-30b-a3b-h100-bf16-1-step-off-128": "Mamba",
     }
     for name, why in reasons.items():
         (one,) = answers(rows()[name])

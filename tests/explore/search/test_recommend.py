@@ -128,9 +128,9 @@ def test_a_search_that_begins_with_one_answer_per_size_closes_what_is_open(narro
 
 
 def test_without_time_what_is_open_is_counted_and_the_pick_is_simulated_all_the_same(
-    narrow, steps, kept
+    narrow, steps, tmp_path
 ):
-    found = recommend(SearchRequest(narrow, Goal(), HERE, kept, most=1, seconds=0))
+    found = recommend(SearchRequest(narrow, Goal(), HERE, tmp_path, most=1, seconds=0))
     assert found.pick is not None
     assert found.open > 0
     assert min(steps.values()) >= (1 - found.at_most_better) * found.pick.step_ns
