@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, permutations, zip_longest
+from itertools import permutations
 from typing import Any, Final, get_args
 
 from twin.answers.nearest import document, replaced, written
@@ -98,11 +98,10 @@ def edits(scenario: Scenario) -> Iterator[Edit]:
 
 
 def _edits(scenario: Scenario) -> Iterator[Edit]:
-    """The edits of each field, those first that gain most as a rule: schedules and memory policies
-    in turn, since either may be what a plan lacks."""
+    """The edits of each field, those first that gain most as a rule."""
     around = space(scenario, (scenario.cluster.nodes,))
-    both = zip_longest(_orders(scenario, around), _policies(scenario, around))
-    yield from (one for one in chain.from_iterable(both) if one is not None)
+    yield from _orders(scenario, around)
+    yield from _policies(scenario, around)
     if scenario.model.moe is not None:
         for degree in around.expert:
             yield Edit(("expert degree",), {"parallel.expert": degree})
@@ -135,8 +134,7 @@ def _orders(scenario: Scenario, around: Space) -> Iterator[Edit]:
 
 
 def _policies(scenario: Scenario, around: Space) -> Iterator[Edit]:
-    """Memory policies: those of each stage, each part left out, and those of a search."""
-    yield from stage_policies(scenario, around)
+    """Memory policies: each part left out, and those of a search."""
     names = (("recompute", "recomputation"), ("fp8_store", "FP8 storage"), ("offload", "offload"))
     for key, name in names:
         own = getattr(scenario.memory, key)
@@ -144,6 +142,7 @@ def _policies(scenario: Scenario, around: Space) -> Iterator[Edit]:
         others += [getattr(policy, key) for policy in around.memory]
         for value in dict.fromkeys(((), *others)):
             yield Edit((name,), {f"memory.{key}": list(value)})
+    yield from stage_policies(scenario, around)
 
 
 def stage_policies(scenario: Scenario, around: Space | None = None) -> Iterator[Edit]:
