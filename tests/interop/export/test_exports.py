@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,23 @@ def test_when_and_how_long_it_was_played_is_in_no_export(
     first = [path.read_bytes() for path in write(small, name, tmp_path / "first.x")]
     second = [path.read_bytes() for path in write(again, name, tmp_path / "second.x")]
     assert first == second
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_compressed_is_the_same_inside(name: str, small: Run, tmp_path: Path) -> None:
+    for path in write(small, name, tmp_path / "out.x"):
+        (packed,) = (
+            gzip.decompress(other.read_bytes())
+            for other in write(small, name, tmp_path / "out.x.gz")
+            if other.name == f"{path.name}.gz"
+        )
+        plain = path.read_bytes()
+        assert _members(packed) == _members(plain) if zipfile.is_zipfile(path) else packed == plain
+
+
+def _members(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(BytesIO(data)) as packed:
+        return {name: packed.read(name) for name in packed.namelist()}
 
 
 _EXPORT_ALL = """

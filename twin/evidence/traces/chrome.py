@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import GenericAlias
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -96,7 +97,8 @@ class Chrome:
     def events(self, form: type[E]) -> Iterator[E]:
         """Complete events in this form, as they come. Raises `UsageError` where the file is no
         trace."""
-        decoder = msgspec.json.Decoder(list[form])
+        many = cast(type[list[E]], GenericAlias(list, (form,)))
+        decoder = msgspec.json.Decoder(many)
         for block in self._blocks():
             for event in self._decoded(block, decoder, form):
                 if event.ph == "X" and event.dur >= 0:

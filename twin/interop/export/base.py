@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
-from io import BytesIO
+from io import SEEK_SET, BytesIO, UnsupportedOperation
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, cast
@@ -212,13 +212,21 @@ def _compressed(data: Content) -> Content:
     """The same as gzip has it; without the time, so that the same data gives the same bytes."""
 
     def written(file: BinaryIO) -> None:
-        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        with _Forward("", "wb", 6, file, mtime=0) as packed:
             if isinstance(data, bytes):
                 packed.write(data)
             else:
                 data(cast(BinaryIO, packed))
 
     return written
+
+
+class _Forward(gzip.GzipFile):
+    """Says that it cannot go back, which gzip's own file promises and then refuses: a zip inside
+    asks, and does without."""
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        raise UnsupportedOperation(f"no way to {offset} ({whence}): written forward only")
 
 
 def beside(output: Path, part: str) -> Path:
