@@ -261,6 +261,15 @@ def test_what_is_replayed_from_a_graph_costs_the_host_nothing() -> None:
     assert whole.op(replace(router, name="qkv"), "forward") == whole.exchange("dispatch") == 0.0
 
 
+def test_passes_in_one_graph_leave_the_host_nothing_but_the_step() -> None:
+    software = load_part("software", "megatron-core-replayed").spec.host
+    assert software is not None
+    host = HostCosts(load_part("calibrations", "h100-nemo").spec, software)
+    assert host.microbatch == host.checkpoint == host.exchange("dispatch") == 0.0
+    assert not any(host.asks(name, asks=True) for name in ("expert_counts", "dispatch"))
+    assert host.step(()) > 0
+
+
 def test_a_layer_that_is_computed_again_has_a_checkpoint() -> None:
     """An engine and random states for each, where every layer is: 60 + 200 us."""
     software = load_part("software", "megatron-core").spec.host

@@ -65,6 +65,26 @@ def test_the_yaml_says_what_the_arguments_say() -> None:
     assert launch.software == "megatron-core-tuned"  # its graphs replay attention and router
 
 
+@pytest.mark.parametrize(
+    ("said", "software"),
+    [
+        (("full_iteration", "[]"), "megatron-core-replayed"),
+        (("local", "[full_iteration]"), "megatron-core-replayed"),
+        (("transformer_engine", "[attn, moe_router]"), "megatron-core-tuned"),
+        (("none", "[full_iteration]"), "megatron-core"),  # the scope stays in recipes that turn graphs off
+    ],
+)
+def test_graphs_of_whole_steps_leave_the_host_nothing(
+    said: tuple[str, str], software: str
+) -> None:
+    impl, scope = said
+    text = f"model: {{cuda_graph_impl: {impl}, cuda_graph_scope: {scope}}}\n"
+    model = load_part("models", "llama3-8b").spec
+    more = ["train.global_batch_size=64", "--micro-batch-size 1", "--seq-length 8192"]
+    more.append("--train-samples 6400")
+    assert bridge.read(Source(text, "over.yaml", more=more, model=model)).software == software
+
+
 def test_what_goes_over_a_recipe_needs_the_recipe_s_model() -> None:
     text = "model: {tensor_model_parallel_size: 2, seq_length: 8192}\ntrain:\n  train_iters: 9\n"
     with pytest.raises(UsageError, match="does not say the model"):

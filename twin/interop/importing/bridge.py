@@ -108,9 +108,14 @@ CALLS: Final[Mapping[str, Call]] = {
 }
 """Calls of recipes whose worth is known."""
 _GRAPHED: Final = ("model.cuda_graph_impl", "model.cuda_graph_scope", "model.cuda_graph_modules")
-_GRAPHS: Final = ("local", "transformer_engine", "full_iteration")
+_WHOLE: Final = "full_iteration"
+_GRAPHS: Final = ("local", "transformer_engine", _WHOLE)
+_PARTS: Final = "CUDA graphs replay attention, router and what precedes the dispatch here."
+_WHOLE_STEP: Final = "A CUDA graph replays all passes of a step here."
 _TUNED: Final = "megatron-core-tuned"
 """Software of the catalog whose attention and router are replayed from CUDA graphs."""
+_REPLAYED: Final = "megatron-core-replayed"
+"""Software of the catalog whose passes of a step are one CUDA graph."""
 _BUCKET: Final = 128 * 1024 * 1024
 """Parameters of a bucket where a configuration has `comm_overlap` (training/comm_overlap.py,
 `_get_optimizer_overlap_cfgs`)."""
@@ -142,14 +147,20 @@ def launch_of_keys(
             "states sharded over data ranks, gradients and weights sent beside passes."
         )
     launch = launch_of(said, source, model, keys.warnings)
-    graphed = plain_of(keys, "model.cuda_graph_impl") in _GRAPHS
-    told = ("CUDA graphs replay attention, router and what precedes the dispatch here.",)
-    return replace(
-        launch,
-        tally=launch.tally.besides(tally),
-        software=_TUNED if graphed else launch.software,
-        remarks=(*launch.remarks, *(told if graphed else ())),
-    )
+    launch = replace(launch, tally=launch.tally.besides(tally))
+    if plain_of(keys, "model.cuda_graph_impl") not in _GRAPHS:
+        return launch
+    whole = _WHOLE in _names(keys, _GRAPHED)
+    told = _WHOLE_STEP if whole else _PARTS
+    software = _REPLAYED if whole else _TUNED
+    return replace(launch, software=software, remarks=(*launch.remarks, told))
+
+
+def _names(keys: Keys, wanted: Iterable[str]) -> Iterator[str]:
+    """Words of these keys, each a word or a list of them."""
+    for key in wanted:
+        value = plain_of(keys, key)
+        yield from map(str, cast("list[Any]", value) if isinstance(value, list) else [value])
 
 
 _USUAL: Final = tuple(
