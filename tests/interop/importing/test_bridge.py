@@ -71,12 +71,10 @@ def test_the_yaml_says_what_the_arguments_say() -> None:
         (("full_iteration", "[]"), "megatron-core-replayed"),
         (("local", "[full_iteration]"), "megatron-core-replayed"),
         (("transformer_engine", "[attn, moe_router]"), "megatron-core-tuned"),
-        (("none", "[full_iteration]"), "megatron-core"),  # the scope stays in recipes that turn graphs off
+        (("none", "[full_iteration]"), "megatron-core"),  # the scope may stay behind
     ],
 )
-def test_graphs_of_whole_steps_leave_the_host_nothing(
-    said: tuple[str, str], software: str
-) -> None:
+def test_graphs_of_whole_steps_leave_the_host_nothing(said: tuple[str, str], software: str) -> None:
     impl, scope = said
     text = f"model: {{cuda_graph_impl: {impl}, cuda_graph_scope: {scope}}}\n"
     model = load_part("models", "llama3-8b").spec
