@@ -16,6 +16,7 @@ from tests.planning.test_layer_times import SMALL
 from twin.engine import lower, plan, simulate
 from twin.loading import load
 from twin.planning.layer_times import GATHERED, HOST, PASSES, SHARDS, STOPS, WAITED
+from twin.planning.pair_times import Gpu
 from twin.planning.split_search import search
 from twin.planning.stages import evenly
 from twin.planning.step_length import LayerCost, Observed, StepCosts, StepLength
@@ -72,8 +73,10 @@ def costs_of(layers: list[float], before: float, behind: float, **more: Any) -> 
         behind=(cost(behind),),
         sending=0.0,
         message=0.0,
+        gathering=0.0,
         each_pass=0.0,
         buckets=(False, False),
+        gpu=Gpu(100, 0.0),
     )
 
 

@@ -7,6 +7,7 @@ sharding, for one micro-batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -152,6 +153,19 @@ class Exchange:
 
 
 Item = Op | Exchange
+
+
+def backwards(items: Sequence[Item]) -> list[Item]:
+    """A layer's items in the order of its backward pass: an exchange leaves before the kernels
+    beside it, which need nothing of it."""
+    found: list[Item] = []
+    for item in reversed(items):
+        place = len(found)
+        if isinstance(item, Exchange):
+            while place and isinstance(one := found[place - 1], Op) and one.aside:
+                place -= 1
+        found.insert(place, item)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
-from twin.arch.ops import CollectiveKind, Exchange, Item, Layer, Op, Work
+from twin.arch.ops import CollectiveKind, Exchange, Item, Layer, Op, Work, backwards
 from twin.arch.recompute import TRANSFORMER
 from twin.engine.cost_model import Overlap
 
@@ -102,7 +102,7 @@ def backward_units(layer: Layer, overlap: Overlap, *, whole: bool) -> list[Unit]
         rules.append(_beside)
     elif _cuts(layer, overlap):
         rules.append(_scattered)
-    return [*_units(_backwards(layer.items), "backward", rules)]
+    return [*_units(backwards(layer.items), "backward", rules)]
 
 
 def _cuts(layer: Layer, overlap: Overlap) -> bool:
@@ -131,19 +131,6 @@ def _units(items: Sequence[Item], direction: Direction, rules: Iterable[_Rule]) 
         unit = next(found, None)
         yield unit or items[at]
         at += 1 if unit is None else unit.items
-
-
-def _backwards(items: Sequence[Item]) -> list[Item]:
-    """A layer's items in the order of its backward pass: an exchange leaves before the kernels
-    beside it, which need nothing of it."""
-    found: list[Item] = []
-    for item in reversed(items):
-        place = len(found)
-        if isinstance(item, Exchange):
-            while place and isinstance(one := found[place - 1], Op) and one.aside:
-                place -= 1
-        found.insert(place, item)
-    return found
 
 
 def serves_weights(item: Item) -> TypeGuard[Exchange]:

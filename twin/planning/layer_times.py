@@ -9,12 +9,12 @@ pairs; those over tensor ranks hide where `overlap_tensor` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import add
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Weights
+from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Weights, Work, backwards
 from twin.arch.recompute import again, checkpointed
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread
@@ -26,6 +26,16 @@ from twin.network.placement import Placement
 from twin.optimizers.base import dense_weights
 from twin.planning.experts import expert_load, expert_spread
 from twin.planning.footprint import PARAMETER_BYTES, sent_by_op
+from twin.planning.pair_times import (
+    CONTEXT,
+    EXPERT,
+    GATHER,
+    REDUCE,
+    TENSOR,
+    Piece,
+    Pieces,
+)
+from twin.planning.pair_times import KERNELS as RUNS
 from twin.planning.stages import Busy
 from twin.scenario import Scenario
 from twin.schedules.base import Pass
@@ -43,6 +53,10 @@ WAITED, PAIRED, HOST, TO_HOST, FROM_HOST, SOCKET, BESIDE, GATHERED, SHARDS, STOP
 copies each way, and the memory of a socket, which both ways share; exchanges over tensor ranks
 beside kernels; ZeRO's gathers; these and its reductions; the host thread once more, of layers in
 which it waits for the device."""
+Way: TypeAlias = Literal["forward", "backward", "weight"]
+BESIDE_KERNELS: Final = 2
+WORKS: Final = {"tensor": TENSOR, "context": CONTEXT, "expert": EXPERT, "expert_tensor": EXPERT}
+"""The work that exchanges of a group are."""
 PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
 """The passes of a layer, as `Scale.passes` orders them."""
 
@@ -117,22 +131,45 @@ class Scale:
         asked = _asked(layer, self.host, kind) if self.host.ahead else 0
         return issued + asked * self.host.sync_ns / 1e9 if asked else 0.0
 
+    def pieces(self, layer: Layer, kind: Pass) -> Pieces:
+        """What a pass through a layer is made of, in its order, as pairs take it apart."""
+        profile, priced = self.scenario.calibration, priced_for(self.scenario)
+        found: list[Piece] = []
+        if gathered := self._gathered(layer, kind):
+            found.append(Piece(GATHER, gathered, sms=profile.collective_sms))
+        for item, way in walked(layer, kind):
+            if isinstance(item, Op):
+                price = priced(item.kind, _work(item, way), way != "forward")
+                same = found and found[-1].work == RUNS and found[-1].aside == item.aside
+                before = found.pop() if same else Piece(RUNS, 0.0, aside=item.aside)
+                bound = before.bound + price.seconds * price.sm_bound
+                found.append(before._replace(seconds=before.seconds + price.seconds, bound=bound))
+            elif self._hidden(item, way) < BESIDE_KERNELS and (taken := self._taken(item, way)):
+                asks = self.host.ahead and self.host.asks(item.name, asks=item.asks) == "end"
+                experts = item.group == "expert"
+                wait = profile.expert_wait if experts else 0.0
+                sms = profile.expert_sms if experts else profile.collective_sms
+                piece = Piece(WORKS[item.group], taken + wait, sms=sms)
+                found.append(piece._replace(asked=asks and way == "forward"))
+        if reduced := self._reduced(layer, kind):
+            found.append(Piece(REDUCE, reduced, sms=profile.collective_sms))
+        return tuple(found)
+
     def _exchanged(self, layer: Layer, kind: Pass) -> tuple[float, float, float]:
         """Seconds of a layer's exchanges, each on idle links: those that kernels wait for, those
         that only pairs hide, and those beside kernels."""
-        part = checkpointed(layer, layer.policy.recompute) if kind in "BI" else None
         found = [0.0, 0.0, 0.0]
-        for item in (*(layer.items if kind == "F" else ()), *(part.items if part else ())):
+        for item, way in walked(layer, kind):
             if isinstance(item, Exchange):
-                place = self._hidden(item, "forward")
-                found[place] += self.seconds(item.forward, item.payload(), item.group)
-        for item in layer.items if kind in "BI" else ():
-            if isinstance(item, Exchange):
-                size, place = item.payload(backward=True), self._hidden(item, "backward")
-                found[place] += self.seconds(item.backward, size, item.group)
+                found[self._hidden(item, way)] += self._taken(item, way)
         return found[0], found[1], found[2]
 
-    def _hidden(self, item: Exchange, direction: Literal["forward", "backward"]) -> int:
+    def _taken(self, item: Exchange, way: Way) -> float:
+        """Seconds of an exchange, on idle links."""
+        kind = item.forward if way == "forward" else item.backward
+        return self.seconds(kind, item.payload(way == "backward"), item.group)
+
+    def _hidden(self, item: Exchange, direction: Way) -> int:
         """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
         parallel = self.scenario.parallel
         if item.group == "tensor":
@@ -140,7 +177,7 @@ class Scale:
             for_weights = item.forward is None and item.backward == "all_gather"
             beside = parallel.overlap_tensor == "pieces" or for_weights
             beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
-            return 2 if beside else 0
+            return BESIDE_KERNELS if beside else 0
         return 1 if item.group != "context" and parallel.schedule.pairs else 0
 
     def _gathered(self, layer: Layer, kind: Pass) -> float:
@@ -199,21 +236,39 @@ def priced_for(scenario: Scenario) -> Prices:
     return prices(scenario.cluster.node.gpu, profile)
 
 
+def walked(layer: Layer, kind: Pass) -> Iterator[tuple[Op | Exchange, Way]]:
+    """A layer's operations and exchanges in the order of a pass, with what the memory policy runs
+    again."""
+    if kind == "F":
+        for item in layer.items:
+            yield item, "forward"
+        return
+    back = kind in "BI"
+    part = checkpointed(layer, layer.policy.recompute) if back else None
+    repeated = again(layer, layer.policy.recompute) if back else frozenset[str]()
+    for item in part.items if part is not None else ():
+        yield item, "forward"
+        repeated -= {item.name}
+    for item in backwards(layer.items):
+        if back and item.name in repeated and isinstance(item, Op):
+            yield item, "forward"
+        if back:
+            yield item, "backward"
+        if kind in "BW" and isinstance(item, Op):
+            yield item, "weight"
+
+
 def _kernels(layer: Layer, scenario: Scenario, kind: Pass) -> float:
     """Seconds of a layer's kernels in one pass."""
-    priced = priced_for(scenario)
-    repeated = again(layer, layer.policy.recompute) if kind in "BI" else frozenset[str]()
-    total = 0.0
-    for op in layer.items:
-        if not isinstance(op, Op):
-            continue
-        if kind == "F" or op.name in repeated:
-            total += priced(op.kind, op.forward, False).seconds
-        if kind in "BI":
-            total += priced(op.kind, op.backward, True).seconds
-        if kind in "BW":
-            total += priced(op.kind, op.weight, True).seconds
+    priced, total = priced_for(scenario), 0.0
+    for op, way in walked(layer, kind):
+        if isinstance(op, Op):
+            total += priced(op.kind, _work(op, way), way != "forward").seconds
     return total
+
+
+def _work(op: Op, way: Way) -> Work:
+    return {"forward": op.forward, "backward": op.backward, "weight": op.weight}[way]
 
 
 def _issued(layer: Layer, host: HostCosts, kind: Pass) -> float:

@@ -10,9 +10,10 @@ from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import squares
 from twin.planning.footprint import PARAMETER_BYTES
-from twin.planning.layer_times import Scale, each_once, priced_for
+from twin.planning.layer_times import PASSES, Scale, each_once, priced_for
 from twin.planning.memory import boundary_bytes
 from twin.planning.offload import host_phases, on_device, share_of
+from twin.planning.pair_times import Gpu
 from twin.planning.step_length import LayerCost, StepCosts
 from twin.planning.types import Chunk, Mesh
 from twin.scenario import Scenario
@@ -24,20 +25,24 @@ def step_costs(
     """What a step of a scenario is made of, with these layers."""
     scale, parallel = Scale.of(scenario, placements), scenario.parallel
     costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh))
-    behind, (sending, message) = 1 + scenario.model.layers, _message(scale)
+    behind, (sending, message, gathering) = 1 + scenario.model.layers, _message(scale)
     return StepCosts(
         before=costs[0],
         layers=tuple(costs[1:behind]),
         behind=tuple(costs[behind:]),
         sending=sending,
         message=message,
+        gathering=gathering,
         each_pass=scale.host.microbatch,
         buckets=(parallel.overlap_param_gather, parallel.overlap_grad_reduce),
+        gpu=Gpu(scenario.cluster.node.gpu.sms, scenario.calibration.contention),
     )
 
 
 def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh) -> LayerCost:
-    return LayerCost(scale.passes(layer), *layer_ends(layer, scale, mesh))
+    pairs = scale.scenario.parallel.schedule.pairs
+    pieces = tuple(scale.pieces(layer, kind) for kind in PASSES) if pairs else ()
+    return LayerCost(scale.passes(layer), *layer_ends(layer, scale, mesh), pieces)
 
 
 def layer_ends(layer: Layer, scale: Scale, mesh: Mesh) -> tuple[float, float, float]:
@@ -80,16 +85,16 @@ def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:
     return total + max(seconds)
 
 
-def _message(scale: Scale) -> tuple[float, float]:
-    """Seconds of a message between neighbouring stages, on an idle link: of its sender's port, and
-    until it is there, with the gather of one that tensor ranks send in parts."""
+def _message(scale: Scale) -> tuple[float, float, float]:
+    """Seconds of a message between neighbouring stages, on an idle link: of its sender's port,
+    until it is there, and of the gather of one that tensor ranks send in parts."""
     scenario, placement = scale.scenario, scale.placements["pipeline"]
     if placement.size == 1:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     link = "nvlink" if placement.per_node > 1 else "nic"
     cluster, size = scenario.cluster, boundary_bytes(scenario)
     sending = size / capacity(cluster, link)
-    message = sending + latency(cluster, link, placement)
+    message, gathering = sending + latency(cluster, link, placement), 0.0
     if not scenario.parallel.sequence_parallel:
-        message += scale.seconds("all_gather", size * scenario.parallel.tensor, "tensor")
-    return sending, message
+        gathering = scale.seconds("all_gather", size * scenario.parallel.tensor, "tensor")
+    return sending, message, gathering

@@ -44,6 +44,8 @@ APART: Final = 4
 """Near splits to begin with often end alike."""
 BATCH: Final = 64
 """Most splits whose steps are looked at in one round."""
+MOST_DOUBLE: Final = 1024
+"""Most splits after two moves that are looked at in one round."""
 LOOKED_AT: Final = 2**17
 """Most turns of one round, over its splits: some 5 ms on one core."""
 ROUNDS: Final = 12
@@ -179,9 +181,8 @@ def moved_splits(step: StepLength, split: Split, policies: Sequence[int]) -> lis
     if len(single) > most:
         return [moved for gain, moved in sorted(single)[:most] if gain < 0]
     double = (again for _, once in sorted(single) for again, *_ in one_moved(once))
-    found = dict.fromkeys(moved for _, moved in single)
-    found |= dict.fromkeys(islice(double, BATCH * BATCH // 4)) if len(single) <= BATCH // 2 else {}
-    return list(found)
+    more = MOST_DOUBLE if len(single) <= BATCH // 2 else min(MOST_DOUBLE, LOOKED_AT // step.turns)
+    return list(dict.fromkeys((*(moved for _, moved in single), *islice(double, more))))
 
 
 def one_moved(split: Split) -> Iterator[tuple[Split, int, int]]:

@@ -7,13 +7,14 @@ the layer before it, so that only the first gather of a pass is waited for. ZeRO
 layer beside the layer behind it; what is left of that at the end of a pass takes half of the links
 from the gathers of the next one. The host thread works up to a turn ahead, and turns wait for it; a
 host that waits for the device in a pass cannot work ahead of that pass. Copies hold passes up as in
-`twin.planning.offload`. A pair lasts as long as its busiest part or its longer pass. Messages of a
-stage leave one after the other. A step opens with the weights that its first stage gathers. It
+`twin.planning.offload`. Pairs run block by block (`twin.planning.pair_times`), and each pass of one
+has its own beginning and end. Messages of a stage leave one after the other; tensor ranks gather
+their parts behind the turn before. A step opens with the weights that its first stage gathers. It
 closes with each stage's reductions, an agreement of all stages, and each stage's update and
 gathers.
 
-Left out: what else shares links, SMs that several share, the order of blocks within a pass or a
-pair, and garbage collections. Times are whole nanoseconds, so that equal is equal on every machine.
+Left out: what else shares links, SMs that several share, the order of blocks within a pass, and
+garbage collections. Times are whole nanoseconds, so that equal is equal on every machine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,7 +41,8 @@ from twin.planning.layer_times import (
     WAITED,
     PassParts,
 )
-from twin.planning.turn_levels import Passes, TurnLevels, turn_levels
+from twin.planning.pair_times import Gpu, PairTable, Pieces, Spans
+from twin.planning.turn_levels import Lanes, Passes, TurnLevels, turn_levels
 from twin.planning.walk import enough_microbatches
 from twin.schedules.base import Pass, Schedule
 
@@ -70,6 +72,8 @@ class LayerCost:
     """The reduction of its gradients behind the passes."""
     closes: float
     """Its update, and the gather behind that."""
+    pieces: tuple[Pieces, ...] = ()
+    """Of each of `PASSES`, where passes run in pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +89,29 @@ class StepCosts:
     """Seconds in which a message between stages keeps its sender's port busy."""
     message: float
     """Seconds until it is there."""
+    gathering: float
+    """Seconds in which tensor ranks bring its parts together, behind the turn before."""
     each_pass: float
     """Seconds of the host for a pass, beside its layers."""
     buckets: tuple[bool, bool]
     """Whether a first stage of one chunk gathers weights and reduces gradients beside passes."""
+    gpu: Gpu
+
+
+class _Parts(NamedTuple):
+    """Of every split and part of the model: nanoseconds by pass and part of a rank, those of its
+    ends, the place of its policy, and its layers, from the first to one past the last."""
+
+    passes: Numbers
+    ends: Numbers
+    policy: Numbers
+    first: Numbers
+    end: Numbers
+
+    def span(self, part: int, kind: Pass) -> Spans:
+        """What a pass through a part runs."""
+        every = self.policy, self.first, self.end
+        return Spans(PASSES.index(kind), *(one[:, part] for one in every))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,16 @@ class Observed:
 
     turns: Mapping[Passes, float]
     message: float
+
+
+class _Turns(NamedTuple):
+    """By kind of turn and split: nanoseconds of the turn, of each part of a rank in it, of how many
+    micro-batches its activations go to the host, and of the passes of pairs."""
+
+    durations: Numbers
+    busy: Numbers
+    away: Numbers
+    lanes: Lanes | None
 
 
 class StepLength:
@@ -110,7 +143,7 @@ class StepLength:
         self.stages, _, self.microbatches = shape
         self.staggered, self.buckets = schedule.staggered, costs.buckets
         self.message, self.each_pass = round(costs.message * 1e9), round(costs.each_pass * 1e9)
-        self.sending = round(costs.sending * 1e9)
+        self.sending, self.gathering = round(costs.sending * 1e9), round(costs.gathering * 1e9)
         self.ratios: Mapping[Passes, float] = {}
         """Of turns as events have them, over those here."""
         self.layers, self.behind = len(costs.layers), len(costs.behind)
@@ -120,6 +153,7 @@ class StepLength:
         self.passes = np.stack(times)
         """By policy, layer, pass and part of a rank."""
         self.total = np.stack([_summed(own) for own in times])
+        self.pairs = PairTable([[layer.pieces for layer in stack] for stack in stacks], costs.gpu)
         self.gathers = bool(self.passes[..., GATHERED].any())
         self.reduces = bool(self.passes[..., SHARDS].any())
         self.slots = [
@@ -140,8 +174,8 @@ class StepLength:
 
     def __call__(self, splits: Sequence[Sequence[int]], policies: Policies = (0,)) -> list[int]:
         """Nanoseconds of a step with each split, whose parts have these policies."""
-        passes, ends = self._of_parts(np.array(splits, np.int64), policies)
-        lengths = [self._length(step, passes, ends) for step in self.steps]
+        parts = self._of_parts(np.array(splits, np.int64), policies)
+        lengths = [self._length(step, parts) for step in self.steps]
         if len(lengths) == 1:
             return lengths[0].tolist()
         # The steady state repeats.
@@ -153,10 +187,10 @@ class StepLength:
         self, split: Sequence[int], policies: Sequence[int], seen: Observed
     ) -> StepLength:
         """The same with turns that last as much longer as they do by events with one split, with
-        all that they wait for."""
+        all that they wait for but copies."""
         step, found = self.steps[-1], copy(self)
-        passes, _ = self._of_parts(np.array([split], np.int64), policies)
-        own = self._turns(step, passes)[0][:, 0].tolist()
+        parts = self._of_parts(np.array([split], np.int64), policies)
+        own = self._turns(step, parts).durations[:, 0].tolist()
         found.ratios = {
             turn: seen.turns[turn] / length
             for turn, length in zip(step.kinds, own, strict=True)
@@ -168,11 +202,11 @@ class StepLength:
     def layer_weights(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> list[int]:
         """By about how many nanoseconds one layer more on each part lengthens the longest path."""
         step = self.steps[-1]
-        passes, ends = self._of_parts(np.array([split], np.int64), policies)
-        done = self._done(step, passes)[0][:, 0]
-        closed = done[step.last] + ends[0, self.part_of, 1:].sum(1)
+        parts = self._of_parts(np.array([split], np.int64), policies)
+        done, there, _ = (one[:, 0] for one in self._done(step, parts))
+        closed = done[step.last] + parts.ends[0, self.part_of, 1:].sum(1)
         end = int(closed.argmax())
-        counts = step.path(done, int(step.last[end]), self.message).tolist()
+        counts = step.path(done, there, int(step.last[end]), self.message).tolist()
         layer = self.passes[:, self.layers]
         beside = layer[..., list(BUSY)].max(-1)
         busy = np.maximum(layer[..., WAITED] + layer[..., PAIRED], beside)
@@ -186,17 +220,14 @@ class StepLength:
         weights[on_stage] += np.diff(self.ends, axis=0)[self.layers, 1:].sum()
         return weights.tolist()
 
-    def _of_parts(self, splits: Numbers, policies: Policies) -> tuple[Numbers, Numbers]:
-        """Of every split and part of the model: nanoseconds by pass and part of a rank, and those
-        of its ends."""
+    def _of_parts(self, splits: Numbers, policies: Policies) -> _Parts:
         edges = 1 + np.cumsum(np.pad(splits, ((0, 0), (1, 0))), axis=1)
         edges[:, 0], edges[:, -1] = 0, self.passes.shape[1]
         first, end = edges[:, :-1], edges[:, 1:]
         of = np.broadcast_to(np.array(policies, np.int64), splits.shape)
         times = self.total[of, end] - self.total[of, first]
-        filled = end > first
-        last = np.maximum(end - 1, 0)
-        first = np.minimum(first, last)
+        filled, last = end > first, np.maximum(end - 1, 0)
+        begun, first = first, np.minimum(first, last)
         if self.reduces:
             times = np.concatenate((times, np.zeros_like(times[..., :2])), axis=-1)
         for number, kind in enumerate(PASSES):
@@ -214,33 +245,35 @@ class StepLength:
             for slots in halved:
                 times[..., number, HALVED] = (slots - alone + gather) * filled
         times[..., HOST] += self.each_pass
-        return times, self.ends[end] - self.ends[edges[:, :-1]]
+        return _Parts(times, self.ends[end] - self.ends[begun], of, begun, end)
 
-    def _length(self, step: TurnLevels, passes: Numbers, ends: Numbers) -> Numbers:
-        _, through = self._done(step, passes)
-        return self._closed(through[step.last], self._beside_passes(passes, ends))
+    def _length(self, step: TurnLevels, parts: _Parts) -> Numbers:
+        *_, through = self._done(step, parts)
+        return self._closed(through[step.last], self._beside_passes(parts))
 
     def waits_for_kernels(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> bool:
         """Whether the longest turn of a split lasts as long as its kernels and exchanges."""
-        passes, _ = self._of_parts(np.array([split], np.int64), policies)
-        durations, busy, _ = self._turns(self.steps[0], passes)
-        return bool(busy[..., list(BUSY)].max() <= durations.max())
+        parts = self._of_parts(np.array([split], np.int64), policies)
+        turns = self._turns(self.steps[0], parts)
+        return bool(turns.busy[..., list(BUSY)].max() <= turns.durations.max())
 
-    def _done(self, step: TurnLevels, passes: Numbers) -> tuple[Numbers, Numbers]:
-        """When every turn ends, and what it reduces, by split."""
-        durations, busy, away = self._turns(step, passes)
-        message = self.sending, self.message
-        if self.ratios:
-            ratios = np.array([self.ratios.get(turn, 1.0) for turn in step.kinds])
-            done = step.ends(np.rint(durations * ratios[:, None]).astype(np.int64), message)
-            return done, done
+    def _done(self, step: TurnLevels, parts: _Parts) -> tuple[Numbers, Numbers, Numbers]:
+        """When every turn ends, its passes have their results, and what it reduces is reduced, by
+        split."""
+        durations, busy, away, lanes = self._turns(step, parts)
+        message, seen = (self.sending, self.message, self.gathering), bool(self.ratios)
+        if seen:
+            ratios = np.array([[self.ratios.get(turn, 1.0)] for turn in step.kinds])
+            durations = np.rint(durations * ratios).astype(np.int64)
+            lanes = lanes.scaled(ratios) if lanes else None
         besides: list[Beside] = []
         reductions = None
         if self.reduces:
-            reductions = Reductions(*(busy[..., part] for part in (SHARDS, LEFT, HALVED)))
+            links, left, halved = (busy[..., part] for part in (SHARDS, LEFT, HALVED))
+            reductions = Reductions(links, left, halved * (not seen))
             besides.append(reductions)
         # The host is at most one pass ahead of the device.
-        if (busy[..., HOST] > durations).any():
+        if (busy[..., HOST] > durations).any() and not seen:
             besides.append(Lane(busy[..., HOST], 1))
         count = self.lengths[self.steps.index(step)]
         out, back, socket = (busy[..., part] * away // count for part in COPIES)
@@ -248,29 +281,43 @@ class StepLength:
             besides.append(Copies(out, back, step.with_pass("F"), step.with_pass("B", "I")))
         if (socket > durations).any():
             besides.append(Lane(socket, 2))
-        done = step.ends(durations, message, besides)
-        return done, np.maximum(done, reductions.reduced) if reductions else done
+        done, there = step.ends(durations, message, besides, lanes)
+        return done, there, np.maximum(done, reductions.reduced) if reductions else done
 
-    def _turns(self, step: TurnLevels, passes: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Nanoseconds of every kind of turn by split, of each part of a rank in it, and of how many
-        micro-batches its activations go to the host."""
+    def _turns(self, step: TurnLevels, parts: _Parts) -> _Turns:
         turns = [
             [(self.part_of[chunk], PASSES.index(kind)) for kind, chunk in turn]
             for turn in step.kinds
         ]
-        own = [[passes[:, part, kind] for part, kind in turn] for turn in turns]
-        busy = np.stack([sum(each) for each in own])
-        # A pair hides exchanges of the one pass under kernels of the other.
-        alone = [[one[..., WAITED] + one[..., PAIRED] for one in each] for each in own]
-        durations = np.stack([np.maximum.reduce(each) for each in alone])
-        for part in (WAITED, PAIRED, BESIDE, STOPS):
-            np.maximum(durations, busy[..., part], out=durations)
+        busy = np.stack([sum(parts.passes[:, part, kind] for part, kind in turn) for turn in turns])
+        durations, lanes = busy[..., WAITED] + busy[..., PAIRED], None
+        pairs = [place for place, turn in enumerate(turns) if len(turn) > 1]
+        if pairs:
+            lanes = self._lanes(step, parts, pairs, durations)
+        longest = np.maximum(durations, np.maximum(busy[..., BESIDE], busy[..., STOPS]))
+        if lanes:
+            lanes = lanes.scaled(longest / np.maximum(durations, 1))
         away = np.array([step.offloaded[turn[0][1]] for turn in step.kinds])[:, None]
-        return durations, busy, away
+        return _Turns(longest, busy, away, lanes)
 
-    def _beside_passes(self, passes: Numbers, ends: Numbers) -> Numbers:
+    def _lanes(
+        self, step: TurnLevels, parts: _Parts, pairs: Sequence[int], durations: Numbers
+    ) -> Lanes:
+        """When the passes of turns begin and have their results; `durations` become those of
+        pairs."""
+        begins, there, back = np.zeros_like(durations), durations.copy(), durations.copy()
+        for place in pairs:
+            spans = [parts.span(self.part_of[chunk], kind) for kind, chunk in step.kinds[place]]
+            times = self.pairs.times(*spans)
+            durations[place], begins[place], there[place], back[place] = times
+            if step.one_way[place]:
+                np.maximum(back[place], there[place] + self.message, out=back[place])
+        return Lanes(begins, (there, back))
+
+    def _beside_passes(self, parts: _Parts) -> Numbers:
         """The ends of parts, of which a first stage of one chunk gathers and reduces beside its
         passes, bucket by bucket."""
+        passes, ends = parts.passes, parts.ends
         if len(self.part_of) > self.stages:
             return ends
         ends = ends.copy()

@@ -7,7 +7,7 @@ level, for many splits at once, are a few operations on arrays (Kahn 1962, CACM 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +26,42 @@ Passes: TypeAlias = tuple[tuple[Pass, int], ...]
 
 BEGINNING: Final = 0
 """The turn before the first; it ends at 0."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Of pairs, by kind of turn and split: nanoseconds from the start of a turn."""
+
+    begins: Numbers
+    """Until the forward begins."""
+    results: tuple[Numbers, Numbers]
+    """Until the first pass, the forward of a pair, and the second one have their results."""
+
+    @cached_property
+    def early(self) -> NDArray[np.bool_]:
+        """Whether the second pass has its result before the forward begins."""
+        return self.results[1] <= self.begins
+
+    def give(
+        self, level: Level, results: Numbers, start: Numbers, free: tuple[Numbers, Numbers]
+    ) -> None:
+        """Note when turns that start now have their results; `free`: when both passes, and the
+        second ones, could start but for what works beside kernels."""
+        both, second = free
+        results[level.turns] = start + self.results[0][level.kind]
+        # What is through before the forward begins does not wait for it.
+        np.copyto(start, second, where=self.early[level.kind] & (start == both))
+        turns = len(results) // 2
+        own = slice(turns + level.turns.start, turns + level.turns.stop)
+        results[own] = start + self.results[1][level.kind]
+
+    def scaled(self, ratios: NDArray[np.float64]) -> Lanes:
+        """Of turns that last so much longer, by kind and split."""
+        begins, *results = (np.rint(one * ratios) for one in (self.begins, *self.results))
+        there, back = (one.astype(np.int64) for one in results)
+        return Lanes(begins.astype(np.int64), (there, back))
+
+
 _KEPT: Final = 32
 
 
@@ -41,13 +77,16 @@ class TurnLevels:
     """The turn before it on its stage."""
     sources: tuple[Numbers, ...]
     """The turns of other stages whose results its passes take, first of the one pass, then of a
-    pair's other."""
+    pair's other; and as many more as there are turns, where it is that of a pair's second pass."""
     bounds: tuple[tuple[int, int], ...]
     """Of every level, its first turn and one past its last."""
     last: Numbers
     """The turn with the last backward of every chunk."""
     sends: Numbers
-    """How many messages each kind of turn sends."""
+    """How many messages each kind of turn sends, and takes."""
+    takes: Numbers
+    one_way: tuple[bool, ...]
+    """Whether it is a pair whose messages go to the same stage, the backward's behind the other."""
     offloaded: Numbers
     """Of every chunk, how many micro-batches' activations go to the host, where any do."""
 
@@ -67,56 +106,77 @@ class TurnLevels:
         return np.array([any(name in names for name, _ in turn) for turn in self.kinds])
 
     def ends(
-        self, durations: Numbers, message: tuple[int, int] = (0, 0), besides: Sequence[Beside] = ()
-    ) -> Numbers:
-        """When every turn ends (ns): [turns, splits]; durations by kind and split. A message keeps
-        its sender's port busy for the one time, and is there after the other."""
+        self,
+        durations: Numbers,
+        message: tuple[int, int, int] = (0, 0, 0),
+        besides: Sequence[Beside] = (),
+        lanes: Lanes | None = None,
+    ) -> tuple[Numbers, Numbers]:
+        """When every turn ends (ns), [turns, splits], and when the results of its passes are there,
+        for the second ones once more as many rows; durations by kind and split. A message keeps
+        its sender's port busy for the one time, and is there after the other; then it is gathered.
+        """
         shape = len(self.kind), durations.shape[1]
         done, begun = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        sending, delay = message[0] * self.sends[:, None], message[1]
-        gone, queues = done, bool((sending > durations).any())
-        if queues:
-            gone, delay = done.copy(), message[1] - message[0]
+        sending, delay, gathers = message[0] * self.sends[:, None], message[1], message[2] > 0
+        gathering = message[2] * self.takes[:, None]
+        gone = results = np.zeros((2 * shape[0], shape[1]), np.int64) if lanes else done
+        if message[0]:
+            gone, delay = results.copy(), message[1] - message[0]
         gone[BEGINNING] = -delay
+        # Behind a gather both passes of a pair wait for both messages.
+        begins = lanes.begins if lanes and not gathers else None
         forward, backward = self.last_with if besides else (self.before, self.before)
         for one in besides:
             one.begin(shape)
         for first, end in self.bounds:
             own = slice(first, end)
-            before, kind = self.before[own], self.kind[own]
-            start = done[before]
-            for source in self.sources:
+            level = Level(own, self.kind[own], self.before[own], forward[own], backward[own])
+            early = start = done[level.before]
+            for place, source in enumerate(reversed(self.sources), 1 - len(self.sources)):
                 arrives = gone[source[own]]
                 arrives += delay
+                if begins is not None and not place:
+                    arrives -= begins[level.kind]
+                    early = start.copy()
                 np.maximum(start, arrives, out=start)
-            if besides:
-                level = Level(own, kind, before, forward[own], backward[own])
-                for one in besides:
-                    one.hold(level, begun, start)
-                begun[own] = start
-                start += durations[kind]
-                for one in besides:
-                    one.work(level, begun, start)
-            else:
-                start += durations[kind]
+            start += gathering[level.kind]
+            free = start.copy() if lanes else start
+            for one in besides:
+                one.hold(level, begun, start)
+            begun[own] = start
+            start += durations[level.kind]
+            for one in besides:
+                one.work(level, begun, start)
             done[own] = start
-            if queues:
-                np.maximum(gone[before], start, out=start)
-                start += sending[kind]
-                gone[own] = start
-        return done
+            if lanes:
+                early = free if begins is None else early
+                lanes.give(level, results, start - durations[level.kind], (free, early))
+            if message[0]:
+                self._sent(level, gone, results, sending)
+        return done, results
 
-    def path(self, ends: Numbers, last: int, message: int) -> Numbers:
+    def _sent(self, level: Level, gone: Numbers, results: Numbers, sending: Numbers) -> None:
+        """Messages of a turn leave behind those of the turn before."""
+        every = range(0, len(gone), len(self.kind))
+        last = np.maximum.reduce([gone[level.before + more] for more in every])
+        for more in every:
+            own = slice(level.turns.start + more, level.turns.stop + more)
+            gone[own] = np.maximum(last, results[own]) + sending[level.kind]
+
+    def path(self, ends: Numbers, results: Numbers, last: int, message: int) -> Numbers:
         """How often each kind of turn is on the longest path to a turn, of one split."""
-        counts = np.zeros(len(self.kinds), np.int64)
+        counts, turns = np.zeros(len(self.kinds), np.int64), len(self.kind)
         done: list[int] = ends.tolist()
+        there: list[int] = results.tolist()
         kinds: list[int] = self.kind.tolist()
         before: list[int] = self.before.tolist()
         sources: list[list[int]] = [source.tolist() for source in self.sources]
         at = last
         while at != BEGINNING:
             counts[kinds[at]] += 1
-            came = [(done[own[at]] + message, own[at]) for own in sources if own[at] != BEGINNING]
+            rows = [own[at] for own in sources if own[at] != BEGINNING]
+            came = [(there[row] + message, row % turns) for row in rows]
             at = max([(done[before[at]], before[at]), *came])[1]
         return counts
 
@@ -151,28 +211,42 @@ def turn_levels(
     place[order] = np.arange(len(order))
     table = table[order]
     starts = [*(1 + np.flatnonzero(np.diff(table[:, 0]))).tolist(), len(table)]
-    both = (3, 4) if any(len(passes) > 1 for passes in kinds) else (3,)
+    pairs = any(len(passes) > 1 for passes in kinds)
+    given = table[:, 3:5] * table[:, 5:7]
+    given = place[given // 2] + len(place) * (given % 2)
     away = np.zeros(len(chunk_map.stage_of), np.int64)
     for own in orders:
         np.add.at(away, np.array([chunk for _, chunk in own.rows])[own.trips.row], 1)
+    targets, sources = (
+        [[*_targets(turn, chunk_map, sources=way)] for turn in kinds] for way in (False, True)
+    )
     return TurnLevels(
         chunk_map=chunk_map,
         kinds=tuple(kinds),
         kind=table[:, 1].copy(),
         before=place[table[:, 2]],
-        sources=tuple(place[table[:, column] * table[:, column + 2]] for column in both),
+        sources=tuple(given[:, column].copy() for column in range(1 + pairs)),
         bounds=tuple(pairwise(starts)),
         last=_last(tuple(kinds), table[:, 1], len(away)),
-        sends=np.array([sum(_crosses(one, chunk_map) for one in row) for row in kinds], np.int64),
+        sends=np.array([sum(one is not None for one in row) for row in targets], np.int64),
+        takes=np.array([sum(one is not None for one in row) for row in sources], np.int64),
+        one_way=tuple(
+            stages > 2 and len(row) > 1 and len({*row}) == 1 and row[0] is not None
+            for row in targets
+        ),
         offloaded=away * chunk_map.copies,
     )
 
 
-def _crosses(one: tuple[Pass, int], chunk_map: ChunkMap) -> bool:
-    """Whether the result of a pass goes to another stage."""
-    kind, chunk = one
-    target = None if kind == "W" else (chunk_map.after if kind == "F" else chunk_map.before)[chunk]
-    return target is not None and chunk_map.stage_of[target] != chunk_map.stage_of[chunk]
+def _targets(turn: Passes, chunk_map: ChunkMap, *, sources: bool = False) -> Iterator[int | None]:
+    """The stage that takes the result of each pass of a turn, or whose result it takes; none where
+    that is its own."""
+    stage_of = chunk_map.stage_of
+    for kind, chunk in turn:
+        after = (kind == "F") != sources
+        other = None if kind == "W" else (chunk_map.after if after else chunk_map.before)[chunk]
+        stage = None if other is None else stage_of[other]
+        yield None if stage == stage_of[chunk] else stage
 
 
 def _stage(
@@ -224,6 +298,7 @@ def _in_turn(stages: Sequence[_Stage], slots: int) -> list[tuple[int, ...]]:
     """All turns, each behind what it waits for: level, kind, the turn before, two sources, and
     whether each crosses stages. The first is the beginning."""
     rows: list[tuple[int, ...]] = [(0, 0, 0, 0, 0, 0, 0)]
+    # Of a result twice the turn, and one more where a pair's second pass has it.
     level, done = [0], [-1] * slots
     done[0] = BEGINNING
     at, tails = [0] * len(stages), [BEGINNING] * len(stages)
@@ -238,13 +313,13 @@ def _in_turn(stages: Sequence[_Stage], slots: int) -> list[tuple[int, ...]]:
                 if first < 0 or second < 0:
                     break
                 turn = len(level)
-                level.append(1 + max(level[before], level[first], level[second]))
+                level.append(1 + max(level[before], level[first // 2], level[second // 2]))
                 ways = near[place], far[place]
                 rows.append((level[turn], kind[place], before, first, second, *ways))
                 if gives[place]:
-                    done[gives[place]] = turn
+                    done[gives[place]] = 2 * turn
                 if more[place]:
-                    done[more[place]] = turn
+                    done[more[place]] = 2 * turn + 1
                 before, place, moved = turn, place + 1, True
             tails[number], at[number] = before, place
     return rows
