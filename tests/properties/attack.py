@@ -113,6 +113,8 @@ def written(draw: st.DrawFn) -> Written:
             "shared_experts": draw(st.integers(0, 1)),
             "first_dense_layers": draw(st.integers(0, min(2, layers))),
         }
+    if draw(st.integers(0, 3)) == 0:
+        draw(_hybrid(model))
     several = ["interleaved_1f1b", *["dualpipe"] * (virtual == 2 and pipeline % 2 == 0)]
     kind = draw(st.sampled_from(several if virtual > 1 else ["1f1b", "gpipe", "zb_h1", "zb_h2"]))
     split = kind != "dualpipe"
@@ -154,6 +156,33 @@ def written(draw: st.DrawFn) -> Written:
     return Written(
         {"model": model, "cluster": cluster, "parallel": parallel, "memory": memory, "train": train}
     )
+
+
+MIXERS: Final[tuple[dict[str, Any], ...]] = (
+    {"kind": "mamba2", "num_heads": 16, "head_dim": 64, "groups": 8, "state_dim": 128},
+    {"kind": "mamba2", "num_heads": 8, "head_dim": 24, "groups": 8, "state_dim": 7, "chunk": 3},
+    {"kind": "gated_delta", "key_heads": 8, "value_heads": 16, "key_dim": 128, "value_dim": 128},
+    {"kind": "gated_delta", "key_heads": 8, "value_heads": 8, "key_dim": 1, "value_dim": 5},
+    {"kind": "kda", "num_heads": 16, "head_dim": 128},
+    {"kind": "kda", "num_heads": 8, "head_dim": 3, "conv": 1},
+)
+"""Of usual sizes, and of odd ones."""
+
+
+@st.composite
+def _hybrid(draw: st.DrawFn, model: dict[str, Any]) -> None:
+    """Blocks in a pattern, some of a mixer, some within a window, and modules that predict on."""
+    mixer = model["mixer"] = draw(st.sampled_from(MIXERS))
+    mixing, feeding = ["attention", mixer["kind"]], ["dense", *["moe"] * ("moe" in model)]
+    if model["attention"]["kind"] == "gqa":
+        model["attention"]["window"] = draw(st.sampled_from([1, 100, 4096, 1 << 20]))
+        mixing.append("window")
+    both = [f"{one}+{feed}" for one in mixing for feed in feeding]
+    every = st.sampled_from([*both * 2, *mixing, *feeding])
+    model["pattern"] = draw(st.lists(every, min_size=1, max_size=6))
+    model["mtp_layers"] = draw(st.sampled_from([0, 0, 1, 2]))
+    if "moe" in model:
+        model["moe"]["first_dense_layers"] = 0
 
 
 def _settings(kind: str) -> st.SearchStrategy[dict[str, Any]]:

@@ -20,6 +20,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.properties.attack import UNCHECKED, Command, Written, spoiled, written
+from tests.properties.foreign import Spoiled, foreign
 from tests.properties.laws import answered, checks
 from tests.properties.searches import (
     best_of_all_splits,
@@ -46,7 +47,7 @@ def _laws(attack: Written) -> Iterator[tuple[str, Callable[[], object]]]:
     yield from ((check.func.__name__, check) for check in checks(attack))
 
 
-def _command(command: Command) -> Iterator[tuple[str, Callable[[], object]]]:
+def _command(command: Command | Spoiled) -> Iterator[tuple[str, Callable[[], object]]]:
     yield " ".join(command.verb), partial(answered, command)
 
 
@@ -59,6 +60,7 @@ def _law(
 ATTACKS: Final = {
     "layouts": Attack(written(), _laws),
     "commands": Attack(spoiled(), _command),
+    "files": Attack(foreign(), _command),
     "few-splits": Attack(few(), _law(best_of_all_splits)),
     "splits": Attack(many(), _law(no_worse_split)),
     "stages": Attack(tight(), _law(no_slower_stages)),

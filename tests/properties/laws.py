@@ -13,6 +13,7 @@ from typing import Any, Final
 from hypothesis import reject
 
 from tests.properties.attack import BATCH, LAYERS, Command, Written, loaded
+from tests.properties.foreign import Spoiled
 from twin.cli.main import main
 from twin.engine import lower, plan, simulate
 from twin.engine.events import play
@@ -28,7 +29,7 @@ from twin.reports import Report, report
 ANOMALY: Final = 1.01
 """Where links or SMs are shared, a faster kernel may lengthen a step: of some 950 by 0.013 % at
 worst. Small programs are known with 5 % (`tests/engine/test_anomalies.py`)."""
-ANEW: Final = 1.05
+ANEW: Final = 1.01
 """How much longer a step may be on a faster GPU with the split that this gets than with the split
 of the slower one. 1.01 is meant, since an odd split has to be worth half a percent on either; three
 of some 530 random layouts were 1.3, 2.1 and 4.8 % longer, steps of few micro-batches."""
@@ -154,8 +155,8 @@ def faster(case: Case) -> Iterator[str]:
 
 def grows_with_the_batch(case: Case) -> None:
     """Twice the batch takes longer, and at most twice as long. Where activations go to the host a
-    step is short of a copy, since the last micro-batch's stay: there the third batch takes as long
-    as the second."""
+    step is short of copies, since the last micro-batch's stay and the first ones wait for none:
+    there the fourth batch takes as long as the third."""
     sequences = case.attack.sequences
     twice = case.but(f"{BATCH}={2 * sequences}seq")
     ratio = twice.trace.step_ns / case.trace.step_ns
@@ -163,17 +164,19 @@ def grows_with_the_batch(case: Case) -> None:
     assert twice.peak >= case.peak * (1 - 1e-9)
     if ratio > 2.02:
         assert case.attack.sections["memory"]["offload"] not in ([], ["optimizer"]), ratio
-        thrice = case.but(f"{BATCH}={3 * sequences}seq")
-        more = thrice.trace.step_ns - twice.trace.step_ns
-        assert more <= 1.02 * (twice.trace.step_ns - case.trace.step_ns), ratio
+        third, fourth = (case.but(f"{BATCH}={n * sequences}seq").trace.step_ns for n in (3, 4))
+        assert fourth - third <= 1.02 * (third - twice.trace.step_ns), ratio
 
 
 def pays_for_memory_with_time(case: Case) -> None:
-    """Full recomputation takes less memory and more time than none; offload takes less memory."""
+    """Full recomputation takes less memory and more time than none; offload takes less memory.
+    Where gathers of ZeRO-3 bind, kernels that they run under shift them: of some 1,250 layouts one
+    was 1.2 % quicker."""
     here = case.but("memory.offload=[]")
     full, none = (here.but(f"memory.recompute={one}") for one in ("[full]", "[]"))
     assert full.peak <= none.peak * (1 + 1e-9)
-    assert full.trace.step_ns >= none.trace.step_ns / ANOMALY
+    anomaly = ANEW if case.scenario.parallel.zero == 3 else ANOMALY
+    assert full.trace.step_ns >= none.trace.step_ns / anomaly
     offload = case.attack.sections["memory"]["offload"]
     if offload and offload != ["optimizer"]:
         assert case.peak <= here.peak * (1 + 1e-9)
@@ -234,7 +237,7 @@ def is_in_time(seconds: float) -> None:
     assert seconds < SECONDS, f"{seconds:.0f} s"
 
 
-def answered(command: Command) -> int:
+def answered(command: Command | Spoiled) -> int:
     """The exit code of a command: other than 1, which is a bug of ours, and in time."""
     begin = process_time()
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as told:

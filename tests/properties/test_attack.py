@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, seed, settings
 
 from tests.properties.attack import QUICK, UNCHECKED, Command, Written, spoiled, written
+from tests.properties.foreign import Spoiled, foreign
 from tests.properties.laws import answered, checks
 
 SEED: Final = int(os.environ.get("TWIN_SEED", random.SystemRandom().randrange(2**32)))
@@ -61,4 +62,18 @@ def test_a_spoiled_scenario_is_refused(command: Command) -> None:
 @LONG
 @given(spoiled())
 def test_many_spoiled_scenarios_are_refused_or_answered(command: Command) -> None:
+    answered(command)
+
+
+@SHORT
+@given(foreign())
+def test_a_spoiled_file_of_another_program_is_refused_or_read(command: Spoiled) -> None:
+    answered(command)
+
+
+@pytest.mark.slow
+@seed(SEED)
+@LONG
+@given(foreign())
+def test_many_spoiled_files_of_other_programs_are_refused_or_read(command: Spoiled) -> None:
     answered(command)

@@ -85,7 +85,7 @@ MODEL: dict[str, Any] = {
         (FabricSpec, FABRIC, "oversubscription", 1.5, True),
         (FabricSpec, FABRIC, "oversubscription", 1.5, "1.5"),
         (FabricSpec, FABRIC, "spines", 10**9, 10**9 + 1),
-        (ModelSpec, MODEL, "layers", 10_000, 10_001),
+        (ModelSpec, MODEL, "layers", 2_000, 2_001),
         (ModelSpec, MODEL, "hidden", 1_000_000, 1_000_001),
         (ModelSpec, MODEL, "mtp_layers", 100, 101),
         (TrainSpec, TRAIN, "tokens", "1000000T", "1000001T"),

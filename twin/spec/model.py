@@ -211,7 +211,7 @@ class ModelSpec(Spec):
 
     name: str
     """what reports call the model"""
-    layers: Annotated[Count, Field(le=10_000)]
+    layers: Annotated[Count, Field(le=2_000)]
     """transformer layers"""
     hidden: Annotated[Count, Field(le=1_000_000)]
     """width of a token between blocks"""

@@ -137,6 +137,16 @@ def test_a_line_without_end_and_binary_noise_are_no_measurement(tmp_path: Path) 
     assert file.report.recognised == ()
 
 
+@pytest.mark.parametrize("most", ["MOST", "WALKED"])
+def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch, most: str) -> None:
+    """As `/` is."""
+    monkeypatch.setattr(f"twin.evidence.calibrate.folder_files.{most}", 2)
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("nothing")
+    with pytest.raises(UsageError, match="TW350"):
+        read_files(tmp_path)
+
+
 def read_files_of(path: Path, content: bytes) -> tuple[ReadFile, ...]:
     path.write_bytes(content)
     return read_files(path)

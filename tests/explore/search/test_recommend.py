@@ -190,7 +190,9 @@ def test_sizes_are_lists_and_ranges_in_steps_of_their_lower_end(small, text, nod
     assert nodes_of(small, text) == nodes
 
 
-@pytest.mark.parametrize("text", ["", "12", "64:16", "a:b", "16:64:8:1", "0", "8:80000"])
+@pytest.mark.parametrize(
+    "text", ["", "12", "64:16", "a:b", "16:64:8:1", "0", "8:80000", "8:99999999999999", "9" * 5000]
+)
 def test_sizes_that_are_none_are_refused(small, text):
     with pytest.raises(UsageError):
         nodes_of(small, text)

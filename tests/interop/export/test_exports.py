@@ -257,6 +257,13 @@ def test_an_output_that_is_no_file_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {small_file, "c.json"}
 
 
+def test_a_link_in_a_circle_is_no_file(twin_command: Command, small_file: str) -> None:
+    Path("circle.csv").symlink_to("circle.csv")
+    words = ("export", small_file, "--format", "csv", "--force", "--output", "circle.csv")
+    done = twin_command(*words)
+    assert (done.code, "TW063" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("name", ["page.html", "page.HTML", "page.htm"])
 def test_a_page_is_read_by_any_of_its_suffixes_and_one_without_a_scenario_says_so(
     name: str, twin_command: Command, small_file: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from twin.errors import DEFAULT, TwinError
+from twin.errors import DEFAULT, Problem, TwinError, UsageError
 from twin.evidence.calibrate.columns import StepRow
 from twin.evidence.calibrate.kernels import Kernel
 from twin.evidence.calibrate.result import SourceFile
@@ -25,7 +26,9 @@ from twin.loading.files import display
 from twin.scenario import Scenario
 
 MOST: Final = 10_000
-"""Files of a folder that are looked at."""
+"""Files and folders in a folder, beyond which it is refused."""
+WALKED: Final = 10 * MOST
+"""The same with hidden ones and those that a calibration wrote."""
 _OWN: Final = "catalog"
 """The folder that a calibration writes its parts to."""
 DAMAGED: Final = (ValueError, LookupError, TypeError, ArithmeticError, RecursionError)
@@ -87,8 +90,13 @@ def _paths(source: Path) -> Iterator[Path]:
     if source.is_file():
         yield source
         return
-    found = sorted(path for path in source.rglob("*") if _counts(path.relative_to(source)))
-    yield from (path for path in found[:MOST] if path.is_file())
+    every = [*islice(source.rglob("*"), WALKED + 1)]
+    found = sorted(path for path in every if _counts(path.relative_to(source)))
+    if len(found) > MOST or len(every) > WALKED:
+        message = f"`{display(source)}` holds more than {MOST:,} files and folders"
+        fix = "name the folder of the measurements"
+        raise UsageError([Problem("TW350", "", message, fix)])
+    yield from (path for path in found if path.is_file())
 
 
 def _counts(path: Path) -> bool:

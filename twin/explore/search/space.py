@@ -450,8 +450,6 @@ def nodes_of(scenario: Scenario, text: str) -> tuple[int, ...]:
             near = next_to(size, [one for one in (below, below + per_node) if one])
             fix = f"nearest {' or '.join(map(str, near))}"
             _refuse(text, f"{size} GPUs do not fill nodes of {per_node}", fix)
-        if size > MOST_GPUS:
-            _refuse(text, f"{size:,} GPUs are more than {MOST_GPUS:,}", f"at most {MOST_GPUS}")
     return tuple(size // per_node for size in found)
 
 
@@ -466,9 +464,11 @@ def _part(part: str, text: str) -> range:
 
 
 def _number(written: str, text: str) -> int:
-    cleaned = written.strip().replace("_", "")
-    if not cleaned.isdecimal() or not int(cleaned):
+    cleaned = written.strip().replace("_", "").lstrip("0")
+    if not cleaned.isdecimal():
         _refuse(text, f"`{written}` is not a number of GPUs", "write 256:4096, or 256,512,1024")
+    if len(cleaned) > len(str(MOST_GPUS)) or int(cleaned) > MOST_GPUS:
+        _refuse(text, f"{cleaned} GPUs are more than {MOST_GPUS:,}", f"at most {MOST_GPUS}")
     return int(cleaned)
 
 

@@ -3,7 +3,9 @@ becomes files."""
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -271,3 +273,5 @@ def _place(path: Path, data: Content) -> None:
         write_file(path.resolve(), data)
     except OSError as error:
         raise unwritable(path, error) from None
+    except RuntimeError:  # until Python 3.13 links in a circle are no error of the system
+        raise unwritable(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))) from None
