@@ -28,9 +28,9 @@ chunk, A is the time of all layers before it. Then S, the work of the first i st
 for a step X, q the part of its work that a layer delays those behind it by. The least X for which
 the last S is all work is a bound (`StepBound.nanoseconds`).
 
-Messages between stages, copies to the host, what ends a step (reductions, update) and what shares
-links and SMs are left out: they add time. `twin.explore.search.least_times` says what one layer
-costs at least.
+Messages between stages, copies to the host, what ends a step (reductions, update), and what shares
+links, or SMs with other than exchanges of experts, are left out: they add time.
+`twin.explore.search.least_times` says what one layer costs at least.
 """
 
 from __future__ import annotations

@@ -9,18 +9,20 @@ once for each way to cut a layer:
   kernel of its own already done, adds up over layers (`alone`), as long as passes do not run in
   pairs;
 - each other stream is busy for the time of its transfers (`busy`), and the memory of a socket for
-  what its GPUs copy.
+  what its GPUs copy;
+- exchanges of experts hold SMs. While they run, kernels take longer, or nothing computes, so each
+  nanosecond of an exchange costs a stage some of one, even where it hides (`crowding`).
 
-Links are idle and no SM is taken: sharing only adds time. A pair of passes of one layer is ordered,
-too (`paired`). It is no bound, since longer chunks hide more of it: the search takes it to order
-layouts, and never to leave one out.
+Links are idle and no other SM is taken: sharing only adds time. A pair of passes of one layer is
+ordered, too (`paired`). It is no bound, since longer chunks hide more of it: the search takes it to
+order layouts, and never to leave one out.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from twin.arch.ops import Layer
@@ -29,6 +31,7 @@ from twin.engine.overlap import in_turn, together
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import (
     COMPUTE,
+    EXPERT,
     FROM_HOST,
     GATHER,
     TO_HOST,
@@ -36,7 +39,9 @@ from twin.engine.program import (
     Step,
     Template,
 )
+from twin.engine.sms import most_held
 from twin.hardware.host_costs import HostCosts
+from twin.hardware.roofline import slowdown
 from twin.network.links import capacity, sharers
 from twin.planning.chunks import layers_of
 from twin.planning.footprint import kept_bytes
@@ -64,6 +69,10 @@ class Least:
     """From its first kernel to its last."""
     busy: Mapping[int, float]
     """That each stream of transfers is busy, by stream."""
+    held: float = 0.0
+    """That exchanges of experts hold SMs: they run one after the other."""
+    beside: tuple[tuple[float, float], ...] = ()
+    """Of its kernels: how many times as long they take beside such an exchange, and nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +87,11 @@ class LayerTimes:
     """Nanoseconds of a forward and each kind of backward as a pair."""
     kept: float
     """Bytes that wait for the backward pass of one micro-batch, on the device or the host."""
+    crowding: Mapping[Pass, tuple[float, float]] = field(
+        default_factory=dict[Pass, tuple[float, float]]
+    )
+    """Nanoseconds by which exchanges lengthen a forward and each kind of backward at least: with
+    weight gradients that are put off, and without. They hold for sums over layers."""
 
     def turns(
         self, kinds: Sequence[Pass], pairs: Literal["no", "kernels", "ordered"]
@@ -88,11 +102,12 @@ class LayerTimes:
         for kind in kinds:
             back, late = self.passes[kind], self.passes["W"].kernels if kind == "I" else 0.0
             both = forward.alone + back.alone
-            due = both
+            whole, due = both + late, both
             if pairs != "no":
-                due = forward.kernels + back.kernels
-                due = max(due, self.paired[kind]) if pairs == "ordered" else due
-            best.append((due + late, due, both))
+                kernels, (more, less) = forward.kernels + back.kernels, self.crowding[kind]
+                ordered = self.paired[kind] if pairs == "ordered" else 0.0
+                whole, due = max(kernels + more, ordered) + late, max(kernels + less, ordered)
+            best.append((whole, due, both))
         whole, due, both = (min(one) for one in zip(*best, strict=True))
         return whole, due, both
 
@@ -108,7 +123,49 @@ def model_times(scenario: Scenario) -> tuple[LayerTimes, ...]:
     """The least times of each kind of a scenario's layers as its layout cuts them. Raises
     ValueError where the degrees do not divide the model."""
     costs = _cost_model(scenario)
-    return tuple(_layer_times(one, costs, scenario, count) for one, count in kinds_of(scenario))
+    made = [_layer_times(one, costs, scenario, count) for one, count in kinds_of(scenario)]
+    return crowded(made)
+
+
+def crowded(made: Sequence[LayerTimes]) -> tuple[LayerTimes, ...]:
+    """The layers with what their exchanges cost their kernels.
+
+    On a stage kernels K and exchanges H have to run. The shortest way hides exchanges under the
+    kernels that they slow least. With p the part of an exchange's nanosecond that the last of these
+    lose, any stage takes K + p H - sum over kernels k of max(0, p s - s + 1) k at least, if kernels
+    take s times as long beside an exchange. That adds up over layers, whichever a stage holds: weak
+    duality of linear programs."""
+    found = [dict[Pass, tuple[float, float]]() for _ in made]
+    ways: dict[Pass, tuple[Pass, ...]] = {"B": ("F", "B"), "I": ("F", "I", "W")}
+    for kind, passes in ways.items():
+        price = _price(made, passes)
+        for layer, own in zip(made, found, strict=True):
+            lost = [_lost(layer.passes[one], price) for one in passes]
+            own[kind] = sum(lost), sum(lost[:2])
+    return tuple(replace(layer, crowding=own) for layer, own in zip(made, found, strict=True))
+
+
+def _price(made: Sequence[LayerTimes], passes: Sequence[Pass]) -> float:
+    """The part of an exchange's nanosecond that the model's kernels lose, of those that have to
+    hide some of it the one that loses most."""
+    left, kernels = 0.0, defaultdict[float, float](float)
+    for layer in made:
+        for one in (layer.passes[kind] for kind in passes):
+            left += layer.count * one.held
+            for stretch, time in one.beside:
+                kernels[stretch] += layer.count * time
+    price = 0.0
+    for stretch in sorted(kernels):
+        if left <= 0:
+            break
+        price, left = 1 - 1 / stretch, left - stretch * kernels[stretch]
+    return price
+
+
+def _lost(one: Least, price: float) -> float:
+    """What a pass of a layer adds to its kernels, in the sum above."""
+    spared = (time * max(0.0, 1 - stretch * (1 - price)) for stretch, time in one.beside)
+    return price * one.held - sum(spared)
 
 
 def _cost_model(scenario: Scenario) -> CostModel:
@@ -133,6 +190,9 @@ def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int)
     profile = scenario.calibration
     beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
     passes: dict[Pass, Least] = {kind: least(made, costs.alone) for kind, made in templates.items()}
+    for kind, made in templates.items():
+        held, slower = _held(made, costs)
+        passes[kind] = replace(passes[kind], held=held, beside=slower)
     for kind, busy in _copies(layer, costs).items():
         passes[kind] = replace(passes[kind], busy={**passes[kind].busy, **busy})
     pairs: dict[Pass, float] = {
@@ -145,6 +205,19 @@ def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int)
         paired=pairs,
         kept=kept_bytes(layer, layer.policy),
     )
+
+
+def _held(template: Template, costs: CostModel) -> tuple[float, tuple[tuple[float, float], ...]]:
+    """How long exchanges of experts hold SMs, and what kernels take beside one (`Least.beside`)."""
+    profile, sms = costs.calibration, costs.cluster.node.gpu.sms
+    held = min(profile.expert_sms, most_held(sms))
+    times = [one.alone_ns(costs.alone) for one in template if one.stream == EXPERT and one.sms]
+    beside = (
+        (slowdown(one.sm_bound, held, sms, profile.contention), float(one.duration_ns))
+        for one in template
+        if one.stream == COMPUTE and one.duration_ns
+    )
+    return sum(times), tuple(beside)
 
 
 def _copies(layer: Layer, costs: CostModel) -> dict[Pass, dict[int, float]]:
