@@ -17,8 +17,9 @@ from twin.engine.sms import most_held
 
 QUEUE: Final = 1 << 14
 """Items that the queue has room for at first."""
-KNOWN: Final = 1 << 16
-"""Room for sets of flows whose rates are remembered."""
+KNOWN: Final = 1 << 20
+"""Room for sets of flows whose rates are remembered: where all stages copy to one host, many
+different sets meet. What is not used of it costs no memory."""
 
 
 def play(code: Code, graph: Graph, program: Program, progress: Progress | None = None) -> Played:
