@@ -17,6 +17,7 @@ from twin.answers.nearest import (
 )
 from twin.engine import lower, plan, simulate
 from twin.loading import load
+from twin.planning.compile import fits
 from twin.scenario import Scenario
 
 TOO_LARGE = ["parallel.pipeline=2"]
@@ -64,6 +65,15 @@ def test_k2_with_half_the_stages_needs_twice_the_expert_ranks_or_nodes() -> None
     assert {"parallel.pipeline": "4"} in found
 
 
+@pytest.mark.parametrize("gpu_memory", [16, 24, 32, 48, 80])
+def test_whether_a_plan_fits_is_known_without_it(gpu_memory: int) -> None:
+    """Whatever is left open: the split, the policies of stages, or nothing."""
+    whole = ["parallel.virtual=1", "parallel.schedule=1f1b"]
+    for change in ([], ["memory.by_stage=auto"], [*whole, "parallel.layers=[1, 3, 5, 5]"], whole):
+        scenario = loaded(f"cluster.node.gpu.memory={gpu_memory}GiB", *change)
+        assert fits(scenario) == plan(scenario).memory.fits
+
+
 def test_fewest_changes_come_first_then_the_fastest() -> None:
     found = suggested(*TOO_LARGE)
     order = [(len(one.overrides), one.kpis["step_seconds"] or 0.0) for one in found]
@@ -94,11 +104,11 @@ def test_a_schedule_that_cannot_run_gets_one_that_can() -> None:
 def test_the_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Scenario] = []
 
-    def counted(scenario: Scenario) -> object:
+    def counted(scenario: Scenario) -> bool:
         made.append(scenario)
-        return plan(scenario)
+        return fits(scenario)
 
-    monkeypatch.setattr(nearest, "plan", counted)
+    monkeypatch.setattr(nearest, "fits", counted)
     found = nearest_fit(loaded("cluster.node.gpu.memory=4GiB"))
     assert found == ()
     assert 0 < len(made) <= MOST_PLANNED

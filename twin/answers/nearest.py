@@ -1,9 +1,10 @@
 """The nearest plans that fit: what to change in a plan that is too large, or cannot run at all.
 
 Fields of the layout and of memory take other values, one at a time, then two at a time, nearest
-values first; those that can run are planned, at most `MOST_PLANNED`, and of those that fit the
-nearest `MOST_PLAYED` are simulated. Bounded and deterministic, so not complete: a
-plan that needs three changes, or a value far from the present one in two fields, is not found.
+values first; of those that can run at most `MOST_PLANNED` are planned, as far as memory goes, and
+of those that fit the nearest `MOST_PLAYED` are simulated. Bounded and deterministic, so not
+complete: a plan that needs three changes, or a value far from the present one in two fields, is not
+found.
 
 Variants of a scenario: some values replaced, and the answer to each.
 """
@@ -21,6 +22,7 @@ from twin.engine.program import Program
 from twin.errors import ScenarioError
 from twin.kinds.base import Fidelity, told_apart
 from twin.loading.files import table
+from twin.planning.compile import fits
 from twin.planning.feasibility import problems
 from twin.planning.mesh import lay_out
 from twin.planning.types import Plan
@@ -134,7 +136,7 @@ class _Search:
             return False
         self.planned += 1
         try:
-            return plan(scenario).memory.fits
+            return fits(scenario)
         except ScenarioError:
             return False
 

@@ -67,31 +67,42 @@ def drafts(scenario: Scenario, chosen: Split | None = None) -> tuple[Draft, ...]
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
     """
+    arranger = _possible(scenario)
+    return tuple(
+        Draft(
+            Plan(
+                scenario=scenario,
+                mesh=arranger.mesh,
+                chunks=chunks,
+                microbatches=arranger.shape[2],
+                placements=arranger.placed,
+                memory=memory,
+                warnings=(
+                    *caveats(scenario, arranger.mesh, chunks),
+                    *memory_caveats(scenario, chunks, memory),
+                ),
+            ),
+            odd,
+        )
+        for chunks, memory, odd in arranger.arranged(chosen)
+    )
+
+
+def fits(scenario: Scenario) -> bool:
+    """Whether the runs that a scenario leaves open fit in memory; quicker than `drafts`, since
+    where an even split does, no other is sought. Raises `ScenarioError` as `drafts` does."""
+    return _possible(scenario).fits()
+
+
+def _possible(scenario: Scenario) -> _Arranger:
+    """What arranges the layers of a layout that is possible."""
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
     mesh = lay_out(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
     if found := kernels_take_time(weigh(mean_layers(scenario), scenario, placed)):
         raise ScenarioError(scenario.locate(found))
-    count = microbatches(scenario)
-    return tuple(
-        Draft(
-            Plan(
-                scenario=scenario,
-                mesh=mesh,
-                chunks=chunks,
-                microbatches=count,
-                placements=placed,
-                memory=memory,
-                warnings=(
-                    *caveats(scenario, mesh, chunks),
-                    *memory_caveats(scenario, chunks, memory),
-                ),
-            ),
-            odd,
-        )
-        for chunks, memory, odd in _Arranger(scenario, mesh, placed, count).arranged(chosen)
-    )
+    return _Arranger(scenario, mesh, placed, microbatches(scenario))
 
 
 def corrected_split(scenario: Scenario, split: Split, step_ns: int, seen: Observed) -> Split | None:
@@ -130,6 +141,15 @@ class _Arranger:
         usual = [written] if written else usual_splits(self.balanced(policies))
         for split in usual if written else self.splits_for(policies):
             yield *self._chunks(split, policies), split not in usual
+
+    def fits(self) -> bool:
+        """Whether the first of `arranged` fits, and so all of them do."""
+        if not isinstance(self.scenario.memory.by_stage, str) and not self.scenario.parallel.layers:
+            policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
+            usual = usual_splits(self.balanced(policies))
+            if any(self._chunks(split, policies)[1].fits for split in usual):
+                return True
+        return next(self.arranged(None))[1].fits
 
     def splits_for(self, policies: Policies) -> list[Split]:
         """The splits between which events decide: that with which a step is shortest by the light
