@@ -22,7 +22,7 @@ def test_events_tell_how_long_turns_and_messages_take(microbatches: int) -> None
         lambda chunk: (Step("backward", COMPUTE, times["backward"][chunk], ()),),
         StageMessage(50.0, "nic", 7),
     )
-    _, graph, played = step_ns(program)
+    _, (graph, played, _) = step_ns(program)
     seen = observed(program, graph, played)
     assert seen.turns == {
         (("F", 0),): 10.0,

@@ -46,5 +46,5 @@ def test_help_of_a_verb_loads_none_of_them_either(verb: str, tmp_path: Path) -> 
 
 def test_a_run_loads_the_engine_but_no_tables_charts_or_torch(tmp_path: Path) -> None:
     loaded = loaded_after(tmp_path, "run", "gpt-175b-64xa100-full", "--json")
-    assert "simpy" in loaded
+    assert "numpy" in loaded
     assert not loaded & {"pandas", "plotly", "streamlit", "torch"}

@@ -9,7 +9,7 @@ import pytest
 
 from twin.engine import plan
 from twin.errors import ScenarioError, UsageError
-from twin.loading import catalog_parts, load, load_part, unavailable
+from twin.loading import catalog_parts, load, load_part, stacks_of, unavailable
 from twin.loading.catalog import PART_KINDS, PART_SPECS, PartKind, open_library, part_file
 
 SCENARIO = """\
@@ -172,3 +172,13 @@ def test_what_cannot_be_expressed_is_refused_with_the_reason(tmp_path: Path) -> 
     with pytest.raises(ScenarioError, match=r"s\.yaml:3:8: TW040 .* public configuration"):
         load(scenario)
     assert all(reason for reason in unavailable("models").values())
+
+
+def test_a_gpu_has_the_stacks_that_have_a_calibration_for_it() -> None:
+    stacks = {name: load_part("software", name).spec for name in catalog_parts("software")}
+    gpus = {gpu for stack in stacks.values() for gpu in stack.calibrations}
+    assert len(gpus) > 5
+    for gpu in (*gpus, "no such GPU"):
+        assert stacks_of(gpu) == tuple(
+            name for name, stack in stacks.items() if gpu in stack.calibrations
+        )

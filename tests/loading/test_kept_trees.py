@@ -43,6 +43,19 @@ def test_every_shipped_part_reads_alike_when_kept(monkeypatch: pytest.MonkeyPatc
     files._tree_of.cache_clear()
 
 
+def test_a_shipped_file_is_kept_however_its_path_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shipped_folder().parent)
+    files._tree_of.cache_clear()
+    tree, _ = read_tree(Path("scenarios/catalog/gpus/h800.yaml"))
+    files._tree_of.cache_clear()
+    assert [one.name for one in folder.glob("**/*.json")] == ["catalog.gpus.h800.yaml.json"]
+    monkeypatch.setattr(files, "read_yaml", None)  # nobody reads the text
+    assert read_tree(shipped_folder() / "catalog/gpus/h800.yaml")[0] == tree
+    files._tree_of.cache_clear()
+
+
 def test_another_text_or_a_damaged_file_is_read_anew(folder: Path) -> None:
     tree, _ = read_yaml(TEXT, locate)
     assert tree is not None

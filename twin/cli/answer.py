@@ -10,10 +10,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-
 from twin.answers import Run, ask
 from twin.cli.output import (
     DOES_NOT_FIT,
@@ -130,6 +126,9 @@ def progress_bar(output: Output, name: str) -> Generator[Callable[[float], None]
     if not output.progress:
         yield None
         return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
 
     with Progress(console=Console(file=sys.stderr), transient=True) as bars:
         task = bars.add_task(escape(name), total=1.0)
@@ -223,6 +222,8 @@ def _progress(
 
 @contextmanager
 def _bar(drawn: Callable[[T], tuple[str, int, int]]) -> Generator[Callable[[T], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bars:

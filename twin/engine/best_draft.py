@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from twin.arch.remembered import remembered
+from twin.engine.handed import hand_on, held_plan
 from twin.engine.lower import lower
 from twin.engine.observed import observed
 from twin.engine.simulate import step_ns
@@ -31,7 +32,9 @@ def plan(scenario: Scenario) -> Plan:
     if len(made) == 1 or not made[0].plan.memory.fits:
         return made[0].plan
     best = _best(_Drafts(scenario_hash(scenario), made))
-    return drafts(scenario, best)[0].plan if isinstance(best, tuple) else made[best].plan
+    if not isinstance(best, tuple):
+        return made[best].plan
+    return held_plan(scenario) or drafts(scenario, best)[0].plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +48,27 @@ class _Drafts:
 @remembered(32)
 def _best(asked: _Drafts) -> int | Split:
     """The place of the shortest step; an odd split has to be worth it. Or a split that is shorter,
-    which the light model finds when events have corrected it."""
+    which the light model finds when events have corrected it. What was played of it is handed
+    on."""
     programs = [lower(one.plan) for one in asked.every]
     played = [step_ns(one) for one in programs]
     worth = [
-        length * (1 + WORTH * one.odd)
-        for (length, *_), one in zip(played, asked.every, strict=True)
+        length * (1 + WORTH * one.odd) for (length, _), one in zip(played, asked.every, strict=True)
     ]
     best = worth.index(min(worth))
-    own, (length, graph, events) = asked.every[best].plan, played[best]
+    own, (length, part) = asked.every[best].plan, played[best]
+    hand_on(own, programs[best], part)
     scenario = own.scenario
     if scenario.parallel.layers is not None or isinstance(scenario.memory.by_stage, str):
         return best
-    seen = observed(programs[best], graph, events)
+    seen = observed(programs[best], *part[:2])
     split = corrected_split(scenario, own.layers_per_part, length, seen)
     if split is None or any(split == one.plan.layers_per_part for one in asked.every):
         return best
-    more, *_ = step_ns(lower(drafts(scenario, split)[0].plan))
-    return split if more * (1 + WORTH) < worth[best] else best
+    other = drafts(scenario, split)[0].plan
+    program = lower(other)
+    more, part = step_ns(program)
+    if more * (1 + WORTH) >= worth[best]:
+        return best
+    hand_on(other, program, part)
+    return split

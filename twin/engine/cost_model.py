@@ -19,7 +19,6 @@ from twin.collectives.spread import Spread
 from twin.collectives.traffic import chosen, serial, traffic
 from twin.engine.link_map import Rates, wire
 from twin.engine.played import Played
-from twin.engine.player import play
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
 from twin.engine.unroll import template_graph
@@ -48,6 +47,8 @@ def length_alone(template: Template, program: Program) -> int:
 
 
 def _play(template: Template, program: Program) -> Played:
+    from twin.engine.player import play  # noqa: PLC0415  simpy, which most steps do without
+
     return play(template_graph(template, program), replace(program, roles=program.roles[:1]))
 
 

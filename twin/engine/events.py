@@ -9,7 +9,6 @@ from __future__ import annotations
 from twin.engine.compiled import machine
 from twin.engine.graph import Graph
 from twin.engine.played import Played, Progress
-from twin.engine.player import play as play_in_python
 from twin.engine.program import Program
 
 
@@ -17,6 +16,8 @@ def play(graph: Graph, program: Program, progress: Progress | None = None) -> Pl
     """Play every operation of the graph. Raises `DeadlockError` when some never start."""
     code = machine.code()
     if code is None:
+        from twin.engine.player import play as play_in_python  # noqa: PLC0415
+
         return play_in_python(graph, program, progress)
     from twin.engine.compiled.player import play as play_compiled  # noqa: PLC0415
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from twin.engine.clock import Clock
 from twin.engine.link_map import Path
+
+if TYPE_CHECKING:  # simpy is the readable player's
+    from twin.engine.clock import Clock
 
 ROUNDING: Final = 1e-9
 """Nanoseconds by which a float quotient may exceed the whole number that it stands for."""

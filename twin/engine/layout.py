@@ -72,7 +72,7 @@ def _finished(shared: Shared, roles: Sequence[StageBlocks]) -> list[Stage]:
     for stage, role in enumerate(roles):
         result, op = role.needs
         source, end = shared.arrivals[:, result]
-        others: list[int] = np.unique(source).tolist()
+        others: list[int] = np.flatnonzero(np.bincount(source)).tolist()
         for other in others:
             own = source == other
             edges[other].append((end[own], op[own], stage))

@@ -11,6 +11,7 @@ from twin.engine.closing import delayed, finishes, opening
 from twin.engine.collector import collection_ns
 from twin.engine.cost_model import CostModel, nanoseconds, rates
 from twin.engine.expert_rows import expert_rows
+from twin.engine.handed import held
 from twin.engine.link_map import wire
 from twin.engine.passes import backward_pass, forward_pass, input_pass, weight_pass
 from twin.engine.program import TENSOR, Offload, OverlapLoss, Program, StageMessage, Step, Template
@@ -25,6 +26,8 @@ from twin.schedules.base import Pass
 def lower(plan: Plan, ranks: Ranks = "folded") -> Program:
     """The Program of one step; `folded` plays one rank per pipeline stage, `group` every rank of
     one model-parallel group, `all` every rank of the run."""
+    if ranks == "folded" and (known := held(plan)) is not None:
+        return known.program
     scenario = plan.scenario
     message = _message(plan)
     host, profile = plan.uses_host, scenario.calibration

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from twin.engine.breakdown import beginnings, critical_path, steady_spans, stretches
 from twin.engine.events import play
 from twin.engine.graph import NONE, Graph, Indices
+from twin.engine.handed import Part, taken
 from twin.engine.played import Played, Progress, Times
 from twin.engine.program import STREAMS, Program
 from twin.engine.steady import Period, enough_microbatches, prove, worth_playing
@@ -28,16 +29,17 @@ def simulate(
     """Play one step. Long steps are played until their steady state is proven and then
     extrapolated, unless `extrapolate` is off; what is not proven to repeat is played in full."""
     with _keeping_all():
-        return traced(program, *_by_events(program, progress, extrapolate))
+        known = taken(program) if extrapolate else None
+        return traced(program, *(known or _by_events(program, progress, extrapolate)))
 
 
-def step_ns(program: Program) -> tuple[int, Graph, Played]:
+def step_ns(program: Program) -> tuple[int, Part]:
     """How long a step takes, as `simulate` says, and what of it was played."""
     with _keeping_all():
-        graph, played, period = _by_events(program, None, True)
+        part = graph, played, period = _by_events(program, None, True)
         played_ns = int((played.end - beginnings(graph, played, program)[graph.role]).max())
         repeats, length = _repeated(program, graph, period)
-        return played_ns + repeats * length, graph, played
+        return played_ns + repeats * length, part
 
 
 @contextmanager
@@ -53,10 +55,7 @@ def _keeping_all() -> Generator[None]:
             gc.enable()
 
 
-def _by_events(
-    program: Program, progress: Progress | None, extrapolate: bool
-) -> tuple[Graph, Played, Period | None]:
-    """What is played of a step, and the part of it that repeats."""
+def _by_events(program: Program, progress: Progress | None, extrapolate: bool) -> Part:
     microbatches = enough_microbatches(program) if extrapolate and program.repeats else None
     while microbatches is not None:
         graph = unroll(program, microbatches)

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from twin.engine.clock import Clock
 from twin.engine.fluid import ROUNDING
 from twin.engine.program import Program
 from twin.hardware.roofline import slowdown
+
+if TYPE_CHECKING:  # simpy is the readable player's
+    from twin.engine.clock import Clock
 
 MOST_HELD: Final = 0.5
 """Share of the SMs that communication kernels get at most, together: beyond it they would wait."""

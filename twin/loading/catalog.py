@@ -136,13 +136,11 @@ class Library:
 def open_library(near: Iterable[Path] = ()) -> tuple[Library, list[Problem]]:
     """The catalogs in the folders `near`, then the shipped one; and what is wrong with their
     lists of sources, of which the nearest wins."""
-    folders = list(
-        dict.fromkeys(
-            folder / "catalog"
-            for folder in (*near, shipped_folder())
-            if (folder / "catalog").is_dir()
-        )
-    )
+    known: dict[Path, Path] = {}
+    for folder in (*near, shipped_folder()):
+        if (folder / "catalog").is_dir():
+            known.setdefault((folder / "catalog").absolute(), folder / "catalog")
+    folders = [*known.values()]
     sources: dict[str, Source] = {}
     problems: list[Problem] = []
     for folder in reversed(folders):
@@ -461,5 +459,13 @@ def load_part(kind: PartKind, name: str, folders: Iterable[Path] = ()) -> Part[S
 @cache
 def stacks_of(gpu: str) -> tuple[str, ...]:
     """The shipped software stacks that have a calibration for a GPU, by its name; sorted."""
-    stacks = {name: load_part("software", name).spec for name in catalog_parts("software")}
-    return tuple(name for name, stack in stacks.items() if gpu in stack.calibrations)
+    library, _ = open_library(())
+    return tuple(one for one in catalog_parts("software") if gpu in _calibrated(library, one))
+
+
+def _calibrated(library: Library, stack: str) -> Iterable[str]:
+    """The GPUs of which a software stack has a calibration; the tree says it, and is read in a
+    tenth of the time of the whole part."""
+    tree, _ = read_part(library, "software", stack)
+    child = tree.children.get("calibrations") if tree else None
+    return child.node.children if child and isinstance(child.node, Branch) else ()

@@ -137,10 +137,15 @@ def read_tree(
             fix = "`twin export SCENARIO --format html` writes pages that do"
             message = f"the page `{name}` holds no scenario"
             return None, [Problem("TW005", "", message, fix, arrival)]
-    shipped = path.is_relative_to(shipped_folder())
-    kept = ".".join(path.relative_to(shipped_folder()).parts) if shipped else ""
-    tree, problems = _tree_of(text, name, kept, arrival, how)
+    tree, problems = _tree_of(text, name, _kept_name(path), arrival, how)
     return tree, list(problems)
+
+
+def _kept_name(path: Path) -> str:
+    """The name under which the tree of a shipped file is kept; empty of another file."""
+    whole = path.absolute()  # in a checkout people write `scenarios/...`
+    shipped = whole.is_relative_to(shipped_folder())
+    return ".".join(whole.relative_to(shipped_folder()).parts) if shipped else ""
 
 
 def read_text(path: Path) -> str:

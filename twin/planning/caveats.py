@@ -261,13 +261,13 @@ def software(scenario: Scenario) -> list[Warning]:
     """A stack that nobody chose, or none. Of a GPU that the catalog lacks, such as a CPU of the
     reference, no stack is known."""
     gpu, stack = scenario.cluster.node.gpu.name, scenario.software
+    if stack is not None and not scenario.software_assumed:
+        return []
     stacks = stacks_of(gpu)
     if stack is None:
         known = bool(stacks) or gpu.casefold() in catalog_parts("gpus")
         dispatch = f"{1e6 * scenario.calibration.dispatch:g} us"
         return [_warning("bare-kernels", dispatch=dispatch)] if known else []
-    if not scenario.software_assumed:
-        return []
     known = f"{len(stacks)} stacks have a calibration for {gpu}."
     if not stacks:
         known = f"No stack of the catalog has a calibration for {gpu}; each takes the GPU's own."

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from twin.arch.ops import BLOCKS
-from twin.goodput import LOSSES
 from twin.loading.files import table
 from twin.planning.types import DeviceMemory, Plan
 from twin.reports.breakdown import CAUSE_WORDS
@@ -58,6 +57,8 @@ def goodput_tables(goodput: Goodput | None) -> list[Table]:
 
 
 def _losses(goodput: Goodput) -> Table:
+    from twin.goodput import LOSSES  # noqa: PLC0415  it plays failures, which few steps have
+
     days = digits(goodput.wall_ns / 86400e9)
     title = f"With failures: {days} days, mean of {goodput.seeds} simulated runs"
     table = headed(title, "", "time", "share", "closed form")
