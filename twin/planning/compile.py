@@ -7,7 +7,7 @@ Layers are split over chunks as written in `parallel.layers`, or so that a step 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias
@@ -124,7 +124,7 @@ class _Arranger:
     """Layers and memory policies on their way to chunks."""
 
     def __init__(
-        self, scenario: Scenario, mesh: Mesh, placed: Mapping[str, Placement], count: int
+        self, scenario: Scenario, mesh: Mesh, placed: dict[str, Placement], count: int
     ) -> None:
         self.scenario, self.mesh, self.placed = scenario, mesh, placed
         self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
