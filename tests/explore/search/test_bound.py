@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -88,7 +88,7 @@ def equal_stages(layers: int) -> tuple[LayerTimes, ...]:
     return (LayerTimes(layer, layers, passes, {}, 1.0),)
 
 
-def exchanging(passes: dict[Pass, tuple[float, list[tuple[float, float]]]]) -> LayerTimes:
+def exchanging(passes: Mapping[Pass, tuple[float, list[tuple[float, float]]]]) -> LayerTimes:
     """A layer whose passes hold SMs for so long, and have kernels that an exchange beside them
     stretches so many times, with their nanoseconds."""
     made: dict[Pass, Least] = {
@@ -122,13 +122,19 @@ def test_an_exchange_costs_kernels_what_it_takes_from_those_it_slows_least():
 def test_no_way_to_hide_exchanges_is_shorter_whichever_layers_a_stage_holds():
     drawn = random.Random(7)
 
-    def pass_of() -> tuple[float, list[tuple[float, float]]]:
-        held = drawn.choice([0.0, drawn.uniform(0, 30)])
-        return held, [(drawn.choice([1.0, 1.06, 1.2, 1.5]), drawn.uniform(0, 20)) for _ in range(3)]
+    def drawn_layer() -> dict[Pass, tuple[float, list[tuple[float, float]]]]:
+        stretches = [drawn.choice([1.0, 1.06, 1.2, 1.5]) for _ in range(3)]
+        return {
+            kind: (
+                drawn.choice([0.0, drawn.uniform(0, 30)]),
+                [(stretch, drawn.uniform(0, 20)) for stretch in stretches],
+            )
+            for kind in PASSES
+        }
 
     ways: list[tuple[Pass, tuple[Pass, ...]]] = [("B", ("F", "B")), ("I", ("F", "I", "W"))]
     for _ in range(50):
-        every = [{kind: pass_of() for kind in PASSES} for _ in range(4)]
+        every = [drawn_layer() for _ in range(4)]
         made = crowded([exchanging(one) for one in every])
         for kind, passes in ways:
             for stage in (made[:1], made[1:], made[::2], made):
