@@ -138,6 +138,17 @@ def test_a_mapping_over_a_name_refines_the_part_and_a_name_replaces_it(workshop:
 
 
 @pytest.mark.usefixtures("workshop")
+def test_a_section_extends_a_part_of_the_catalog_and_changes_it() -> None:
+    same = ["cluster.node=gb300-nvl72", "cluster.node.gpus=64", "cluster.node.gpu.memory=200GiB"]
+    inline = "cluster.node={extends: gb300-nvl72, gpus: 64, gpu: {extends: gb300, memory: 200GiB}}"
+    found = load("toy.yaml", [inline])
+    assert found.cluster == load("toy.yaml", same).cluster
+    assert (found.cluster.node.gpus, found.cluster.node.gpu.memory) == (64, 200 * 2**30)
+    with pytest.raises(ScenarioError, match="TW006 there is no `gb3000`"):
+        load("toy.yaml", ["cluster.node={extends: gb3000, gpus: 64}"])
+
+
+@pytest.mark.usefixtures("workshop")
 def test_an_override_reaches_into_a_part_of_a_part() -> None:
     scenario = load("toy.yaml", ["cluster.node.gpu.memory=20GiB", "cluster.node.gpus=4"])
     assert scenario.cluster.node.gpu.memory == 20 * 2**30

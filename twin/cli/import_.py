@@ -80,8 +80,7 @@ def _card(
             raise typer.BadParameter(message, param_hint="--output")
         only = next(iter(found))
         write_text(path, only.text, force=force)
-        more = "".join(f" --set {one}" for one in only.sets)
-        output.message(f"Written to {path}; `twin run {path}{more}` answers it.")
+        output.message(f"Written to {path}; `twin run {path}` answers it.")
     output.document(document(found))
 
 

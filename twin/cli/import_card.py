@@ -25,12 +25,11 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One entry of a card: its launch, the scenario's text and overrides, and both step times."""
+    """One entry of a card: its launch, the scenario's text, and both step times."""
 
     entry: Entry
     launch: Launch
     text: str
-    sets: tuple[str, ...]
     predicted: float
     interval: tuple[float, float] | None
 
@@ -77,17 +76,17 @@ def _compared(entry: Entry, source: Source, node: str | None, fabric: str | None
     launch = launch_of_entry(entry, source)
     where = node or entry.measured.node
     assert where is not None
-    cluster = {"node": where, "nodes": launch.nodes, "fabric": fabric or fabric_of(where)}
     each = launch.gpus_per_node
-    sized = each is None or each == load_part("nodes", where).spec.gpus
-    sets = () if sized else (f"cluster.node.gpus={each}",)
+    whole = each is None or each == load_part("nodes", where).spec.gpus
+    active = where if whole else {"extends": where, "gpus": each}
+    cluster = {"node": active, "nodes": launch.nodes, "fabric": fabric or fabric_of(where)}
     text = scenario_text(launch, cluster, source.file, "card")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "card.yaml"
         path.write_text(text, encoding="utf-8")
-        report = ask(load(path, sets), cache=False).report
+        report = ask(load(path), cache=False).report
     return Compared(
-        entry, launch, text, sets, report.kpis["step_seconds"], report.intervals["step_seconds"]
+        entry, launch, text, report.kpis["step_seconds"], report.intervals["step_seconds"]
     )
 
 
@@ -127,7 +126,6 @@ def document(found: tuple[Compared, ...]) -> dict[str, Any]:
                 "interval": list(one.interval) if one.interval else None,
                 "measured_seconds": one.entry.measured.step_seconds,
                 "ratio": one.ratio,
-                "overrides": list(one.sets),
                 "warnings": list(one.launch.remarks),
             }
             for one in found

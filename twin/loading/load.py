@@ -13,14 +13,14 @@ This is for programs beside the simulator whose settings are a `Spec`, such as a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -66,6 +66,8 @@ ENGINES = (("data", "engine"), ("rl", "rollout", "engine"))
 """Where a scenario has an engine, whose software brings its calibration."""
 AXES = axes(Scenario)
 """The fields of a scenario whose choices are the members of a package; a weight update has none."""
+EXTENDS = "extends"
+"""The key of a section that changes a part of the catalog, which it names."""
 UNIONS = unions(Scenario)
 """The fields of a scenario whose settings depend on their `kind`; those of a weight update are
 among them."""
@@ -127,10 +129,33 @@ def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
     for tree in trees:
         node, problems = source_numbers(tree, names.library.sources, None)
         names.problems.extend([*problems, *_out_of_place(node)])
-        sourced.append(node)
+        assert isinstance(node, Branch)
+        sourced.extend(_refined(node))
     whole = reduce(partial(merge, open_name=names.open, unions=UNIONS), sourced)
     assert isinstance(whole, Branch)
     return whole
+
+
+def _refined(tree: Branch) -> Iterator[Branch]:
+    """The tree with the names of the parts that its sections extend, and over it what each changes:
+    `node: {extends: NAME, gpus: 64}`."""
+    changed: list[Branch] = []
+    for path in SLOTS:
+        child = find(tree, path)
+        if child is None or not isinstance(child.node, Branch):
+            continue
+        named = child.node.children.get(EXTENDS)
+        if named is None:
+            continue
+        rest = {key: one for key, one in child.node.children.items() if key != EXTENDS}
+        over: Child = Child(child.key, Branch(rest, child.node.origin))
+        for key in reversed(path[1:]):
+            over = Child(child.key, Branch({key: over}, child.key))
+        changed.append(Branch({path[0]: over}, child.key))
+        tree = replace_at(tree, path, Child(child.key, named.node))
+    yield tree
+    for one in changed:
+        yield from _refined(one)
 
 
 def _out_of_place(tree: Node) -> list[Problem]:
@@ -191,7 +216,8 @@ def _open_all(tree: Branch, names: _Names) -> Branch:
 
 def _over(base: Branch, over: Branch, names: _Names) -> Branch:
     """Sections of a phase over those of the scenario, with their names opened."""
-    whole = merge(base, over, names.open, UNIONS)
+    opened = partial(merge, open_name=names.open, unions=UNIONS)
+    whole = reduce(opened, _refined(over), cast(Node, base))
     assert isinstance(whole, Branch)
     return _open_all(whole, names)
 

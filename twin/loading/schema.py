@@ -29,7 +29,7 @@ from typing import Any, Final, TypeAlias, cast
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from twin.loading.catalog import SLOTS, PartKind, open_library, part_names
+from twin.loading.catalog import PART_SPECS, SLOTS, PartKind, open_library, part_names
 from twin.loading.files import read_data, shipped_scenarios
 from twin.loading.tree import PHASES
 from twin.network.topology import kinds
@@ -42,6 +42,12 @@ Json: TypeAlias = dict[str, Any]
 
 SOURCED: Final = "Sourced"
 """Name of the definition of a number that says where it comes from."""
+
+
+PARTS: Final = frozenset(spec.__name__ for spec in PART_SPECS.values())
+"""Names of the definitions of parts of the catalog."""
+_WHOLE: Final = {"not": {"required": ["extends"]}}
+"""What extends nothing."""
 
 
 def choices(field: Json) -> list[Json]:
@@ -116,6 +122,7 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     del schema["properties"]["software"]["default"]  # the loader's depends on the layout
     _accept_sources(schema)
     _inherit_descriptions(schema)
+    _extend_parts(schema)
     schema["properties"] = _with_extends(schema["properties"])
     return {
         "$schema": DIALECT,
@@ -123,7 +130,7 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
         "description": "A training run: model, cluster, layout, memory policy, training and price. "
         "Or a weight update: model, cluster and `weight_update`.",
         **{key: schema[key] for key in ("type", "properties", "additionalProperties")},
-        "if": {"not": {"required": ["extends"]}},
+        "if": _WHOLE,
         "then": {"if": {"required": [UpdateScenario.section]}, "then": updating, "else": training},
         "dependentSchemas": {
             UpdateScenario.section: {
@@ -179,7 +186,8 @@ class _Needs:
             return _filled({"items": self.of_field(field.get("items", {}))})
         names = [name for choice in choices(field) if (name := reference(choice))]
         if len(names) == 1:
-            return self.of(self.definitions[names[0]])
+            needs = self.of(self.definitions[names[0]])
+            return _when(_WHOLE, needs) if names[0] in PARTS else needs
         told = [
             _when({"properties": {"kind": _kind(one)}, "required": ["kind"]}, self.of(one))
             for one in (self.definitions[name] for name in names)
@@ -220,6 +228,15 @@ def _name_parts(field: Json, kind: PartKind, names: Iterable[str]) -> None:
     """Lets the name of a part stand for the section."""
     whole = field.pop("anyOf", None) or [{"$ref": field.pop("$ref")}]
     field["anyOf"] = [{"enum": list(names), "x-catalog": kind}, *whole]
+
+
+def _extend_parts(schema: Json) -> None:
+    """Lets a section change a part of the catalog, which it names."""
+    told = "The part of the catalog that this one changes."
+    extends = {"type": "string", "description": told}
+    for name in PARTS & schema["$defs"].keys():
+        section = schema["$defs"][name]
+        section["properties"] = {"extends": extends, **section["properties"]}
 
 
 def _accept_sources(schema: Json) -> None:

@@ -40,6 +40,13 @@ SAME = (
 """What the YAML says, written by hand as Megatron-LM's arguments."""
 
 
+SIZES = (
+    "train.global_batch_size=64",
+    "--micro-batch-size 1 --seq-length 8192 --train-samples 6400",
+)
+LLAMA = load_part("models", "llama3-8b").spec
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A folder that looks like a checkout of Megatron-Bridge."""
@@ -77,10 +84,15 @@ def test_the_yaml_says_what_the_arguments_say() -> None:
 def test_graphs_of_whole_steps_leave_the_host_nothing(said: tuple[str, str], software: str) -> None:
     impl, scope = said
     text = f"model: {{cuda_graph_impl: {impl}, cuda_graph_scope: {scope}}}\n"
-    model = load_part("models", "llama3-8b").spec
-    more = ["train.global_batch_size=64", "--micro-batch-size 1", "--seq-length 8192"]
-    more.append("--train-samples 6400")
-    assert bridge.read(Source(text, "over.yaml", more=more, model=model)).software == software
+    launch = bridge.read(Source(text, "over.yaml", more=SIZES, model=LLAMA))
+    assert launch.software == software
+
+
+@pytest.mark.parametrize(("modules", "again"), [("[]", ()), ("[core_attn]", ("attention_core",))])
+def test_an_empty_list_of_modules_is_computed_once(modules: str, again: tuple[str, ...]) -> None:
+    text = f"model: {{recompute_granularity: selective, recompute_modules: {modules}}}\n"
+    launch = bridge.read(Source(text, "over.yaml", more=SIZES, model=LLAMA))
+    assert launch.memory.recompute == again
 
 
 def test_what_goes_over_a_recipe_needs_the_recipe_s_model() -> None:

@@ -108,6 +108,7 @@ CALLS: Final[Mapping[str, Call]] = {
 }
 """Calls of recipes whose worth is known."""
 _GRAPHED: Final = ("model.cuda_graph_impl", "model.cuda_graph_scope", "model.cuda_graph_modules")
+_MODULES: Final = "model.recompute_modules"
 _WHOLE: Final = "full_iteration"
 _GRAPHS: Final = ("local", "transformer_engine", _WHOLE)
 _PARTS: Final = "CUDA graphs replay attention, router and what precedes the dispatch here."
@@ -222,6 +223,8 @@ def _said(keys: Keys, key: str, name: str | None, value: Any) -> Argument | None
         return argument("padded-vocab-size", value)
     if name == "pipeline-model-parallel-layout":
         return argument(name, _layout(value))
+    if name == "recompute-granularity" and plain_of(keys, _MODULES) == []:
+        return None  # selective, of nothing: the list goes over Megatron-LM's default
     cut = plain_of(keys, "model.pipeline_model_parallel_layout")
     if name == "num-virtual-stages-per-pipeline-rank" and cut is not None:
         return None
