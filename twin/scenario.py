@@ -19,7 +19,7 @@ from twin.routing import Balanced, Routing
 from twin.schedules.base import Schedule
 from twin.sources import Ledger, Sourced
 from twin.spec.axis import Axis
-from twin.spec.base import Count, Exactly, Flag, Spec, Tokens, Whole, written_as
+from twin.spec.base import Count, Exactly, Flag, Later, Once, Spec, Tokens, Whole, written_as
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
 from twin.spec.cost import CostSpec
@@ -64,9 +64,18 @@ class ParallelSpec(Spec):
     """ranks that share each matrix of an expert"""
     context: Count = 1
     """ranks that share each sequence"""
+    context_heads: Once = 1
+    """neighbouring context ranks that exchange tokens for heads around attention (Ulysses;
+    Megatron-LM's a2a, a2a+p2p); only ranks of different such groups exchange keys and values"""
+    context_ring: Later = False
+    """keys and values go round a ring beside attention kernels (Megatron-LM's p2p); false: they are
+    gathered before (Llama 3)"""
     zero: Annotated[Literal[0, 1, 2, 3], Exactly] = 1
     """sharded over data and context ranks: 1 optimizer state, 2 also gradients, 3 also parameters
     (FSDP)"""
+    shard_copies: Once = 1
+    """copies of what zero shards, each over neighbours, that sum their gradients (hybrid sharding:
+    FSDP's dp_replicate, Megatron-LM's num-distributed-optimizer-instances)"""
     reshard_after_forward: Flag = True
     """zero 3: free gathered parameters after forward and gather them again in backward; false keeps
     them until then"""
@@ -89,8 +98,8 @@ class ParallelSpec(Spec):
     --moe-shared-expert-overlap; false: once these have come"""
     collectives: Choice = "ring"
     """how tensors are reduced, gathered and broadcast: by rings, double binary trees, hierarchical
-    (inside nodes, then across), nvls (NVSwitches add up); auto: the fastest on idle links for each.
-    Rings where an algorithm has no such collective"""
+    (inside nodes, then across), nvls (NVSwitches add up), switches (those of the fabric do); auto:
+    the fastest on idle links for each. Rings where an algorithm has no such collective"""
     overlap_tensor: Literal["none", "bulk", "pieces"] = "none"
     """tensor ranks' collectives beside products: bulk sums gradients of inputs beside those of
     weights, as Megatron-LM always does; pieces also sends each piece of a product while another is

@@ -14,13 +14,23 @@ Context parallelism cuts the sequence over ranks: queries stay where they are, k
 the whole sequence are all-gathered, their gradients reduce-scattered, and backward gathers keys and
 values once more, since only the rank's own are kept (Llama 3, arXiv:2407.21783, section 3.3.2;
 Megatron-LM, context_parallel.rst). A rank has chunks i and 2 cp - 1 - i of 2 cp, so that each does
-the same share of the causal half. Nothing hides these collectives, as in Llama 3; a ring that
-passes keys and values on under the kernels (Megatron-LM's `p2p`) would.
+the same share of the causal half. Nothing hides these collectives, as in Llama 3.
+
+A ring (`Shape.context_ring`) passes keys and values on under the kernel, which does an equal piece
+with each rank's, since every rank has an early and a late chunk. Backward passes their gradients
+along, too. Outputs and gradients of pieces are added up by kernels of their own (Transformer
+Engine, `context_parallel.py`, p2p): each reads two tensors and writes one, of all rows where the
+keys are earlier than both chunks or the rank's own, else of half.
+
+Heads instead (`Shape.context_heads`; Jacobs et al. 2023, DeepSpeed-Ulysses, arXiv:2309.14509,
+section 3): an all-to-all turns tokens of all heads into all tokens of some heads, and back behind
+attention. With fewer key-value heads than ranks each goes to several. Both together (Megatron-LM's
+a2a+p2p): neighbours exchange heads, and ranks of different neighbourhoods keys and values.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twin.arch.kernels import ELEMENT, MASK, SINGLE, streaming
 from twin.arch.ops import Exchange, Item, Op, Shape, Work
@@ -76,16 +86,57 @@ def causal_flop(heads: Heads, sequence: int) -> float:
 
 def core(heads: Heads, shape: Shape, dropout: bool) -> tuple[Item, ...]:
     """The attention core, with what context ranks exchange around it."""
+    if shape.context_heads > 1:
+        return _by_heads(heads, shape, dropout)
     ops = (_flash(heads, shape),) if shape.flash else _unfused(heads, shape, dropout)
     if shape.context == 1:
         return ops
-    _, key, value, _ = _sizes(heads, shape)
-    size = float(key + value)
+    query, key, value, output = _sizes(heads, shape)
+    size, among = float(key + value), shape.among
+    if shape.context_ring:
+        passed = Exchange(
+            *("context_ring", "context", size, "all_gather", "all_gather"),
+            backward_bytes=2 * size,
+            among=among,
+            circle=shape.context,
+        )
+        return passed, *ops, _merged(query + size / shape.context, output, shape.context)
     return (
-        Exchange("context_gather", "context", size, "all_gather", "reduce_scatter"),
+        Exchange("context_gather", "context", size, "all_gather", "reduce_scatter", among=among),
         *ops,
-        Exchange("context_regather", "context", size, None, "all_gather"),
+        Exchange("context_regather", "context", size, None, "all_gather", among=among),
     )
+
+
+def _by_heads(heads: Heads, shape: Shape, dropout: bool) -> tuple[Item, ...]:
+    """The core on some of the rank's heads and all tokens of the ranks that exchange heads. Kept
+    beside the projections' outputs: key-value heads that the rank has beyond its part."""
+    ranks = shape.context_heads
+    key_value = max(heads.key_value, ranks)
+    width, values = heads.qk_dim + heads.v_dim, heads.query * heads.v_dim
+    token = ELEMENT * shape.tokens
+    sent = float(token * (heads.query * heads.qk_dim + key_value * width))
+    inner = replace(
+        shape,
+        context=shape.context // ranks,
+        context_heads=1,
+        among="keys",
+    )
+    own = replace(heads, query=heads.query // ranks, key_value=key_value // ranks)
+    kinds = "all_to_all", "all_to_all"
+    kept = float(token * (key_value - heads.key_value) * width)
+    return (
+        Exchange("context_to_heads", "context", sent, *kinds, saved=kept, among="heads"),
+        *core(own, inner, dropout),
+        Exchange("context_to_tokens", "context", float(token * values), *kinds, among="heads"),
+    )
+
+
+def _merged(gradients: float, output: float, ranks: int) -> Op:
+    """Adds up what the pieces of a ring give: outputs, and gradients of so many bytes."""
+    pieces = 3 * (3 * ranks + 1) / 4
+    forward = Work(0.0, pieces * output, 2 * ranks)
+    return streaming("context_merge", forward, Work(0.0, pieces * gradients, 2 * ranks), 0.0, 0.0)
 
 
 def _sizes(heads: Heads, shape: Shape) -> tuple[int, int, int, int]:

@@ -145,6 +145,16 @@ class Exchange:
     saved: float = 0.0
     backward_bytes: float | None = None
     asks: bool = False
+    among: Literal["", "heads", "keys"] = ""
+    """Of context ranks: those that exchange heads, or those that share keys and values; empty: all
+    of the group."""
+    circle: int = 0
+    """Ranks that pass it on, piece by piece, beside the kernel behind it; 0: that kernel waits."""
+
+    @property
+    def place(self) -> str:
+        """Where its ranks sit, by the name of a placement."""
+        return f"{self.group}_{self.among}" if self.among else self.group
 
     def payload(self, backward: bool = False) -> float:
         """Bytes of one direction."""
@@ -185,6 +195,12 @@ class Shape:
     sequence_parallel: bool = False
     flash: bool = True
     context: int = 1
+    context_heads: int = 1
+    """Context ranks that exchange tokens for heads."""
+    context_ring: bool = False
+    """Keys and values go round a ring beside the attention kernel."""
+    among: Literal["", "keys"] = ""
+    """Which context ranks share keys and values: those of different groups that exchange heads."""
     expert_tensor: int = 1
     expert_load: float = 1.0
     layer_loads: tuple[float, ...] = ()

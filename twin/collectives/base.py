@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter
 from typing import Any, Final, Literal
 
-Algorithm = Literal["ring", "tree", "hierarchical", "nvls"]
+Algorithm = Literal["ring", "tree", "hierarchical", "nvls", "switches"]
 """Ways to reduce, gather and broadcast; one module each."""
-Choice = Literal["ring", "tree", "hierarchical", "nvls", "auto"]
+Choice = Literal["ring", "tree", "hierarchical", "nvls", "switches", "auto"]
 """An algorithm for every collective of a run, or the cheapest for each."""
 
 START_HOPS: Final = 16

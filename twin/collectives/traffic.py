@@ -10,10 +10,11 @@ How long a traffic takes where nothing else is under way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from types import MappingProxyType
 
 from twin.arch.ops import CollectiveKind
-from twin.collectives import hierarchical, nvls, ring, tree
+from twin.collectives import hierarchical, nvls, ring, switches, tree
 from twin.collectives.all_to_all import all_to_all
 from twin.collectives.base import Algorithm, Choice, Traffic, started
 from twin.network.links import LinkClass, capacity, far_share, latency, sharers
@@ -38,11 +39,20 @@ def serial(flow: Traffic, cluster: ClusterSpec, placement: Placement | None = No
     cost that are served one by one, and what the rank's own share costs."""
     hops = flow.nvlink_hops * latency(cluster, "nvlink")
     hops += flow.nic_hops * latency(cluster, "nic", placement)
+    hops += far_hops(flow, cluster, placement) * cluster.fabric.distance
     if flow.peers:
         nic = cluster.node.nic
         hops += nic.exchange_start + flow.peers * nic.exchange_peer
     own = cluster.node.nvlink.own_share * flow.own_bytes
     return hops + own / capacity(cluster, "nvlink")
+
+
+def far_hops(flow: Traffic, cluster: ClusterSpec, placement: Placement | None) -> int:
+    """Serial hops between sites: of a group's nodes in one site only one sends to another."""
+    alone = cluster.nodes <= cluster.fabric.nodes_per_leaf
+    if alone or not flow.nic_hops or placement is None or placement.in_one_pod:
+        return 0
+    return ceil(flow.nic_hops / placement.nodes_per_pod)
 
 
 def seconds(cluster: ClusterSpec, link: LinkClass, load: float) -> float:
@@ -72,6 +82,7 @@ _ALGORITHMS: Mapping[Algorithm, Mapping[CollectiveKind, _Price]] = MappingProxyT
             "all_gather": nvls.all_gather,
             "reduce_scatter": nvls.reduce_scatter,
         },
+        "switches": {"all_reduce": switches.all_reduce},
     }
 )
 
@@ -93,6 +104,19 @@ def traffic(
     return started(flow, far_share(kind, placement))
 
 
+def phases(
+    kind: CollectiveKind, size: float, placement: Placement, copies: int
+) -> tuple[tuple[CollectiveKind, float, Placement], ...]:
+    """The collectives, one after the other, of one over ranks that hold so many copies of what they
+    shard: inside a copy, and behind a reduce-scatter the sum of each shard over the copies."""
+    if copies == 1 or kind == "all_reduce":
+        return ((kind, size, placement),)
+    inside, across = placement.split(copies)
+    if kind != "reduce_scatter":
+        return ((kind, size, inside),)
+    return (kind, size, inside), ("all_reduce", size / inside.size, across)
+
+
 def ways(kind: CollectiveKind, placement: Placement) -> tuple[Algorithm, ...]:
     """The algorithms that have this collective for groups that sit so."""
     return tuple(_prices(kind, placement))
@@ -102,16 +126,22 @@ def chosen(
     cluster: ClusterSpec, choice: Choice, kind: CollectiveKind, bytes: float, placement: Placement
 ) -> Traffic:
     """The traffic of one collective by a run's choice of algorithm. `auto` takes what is fastest on
-    idle links, as the tuner of NCCL does: rings where two are equal, and the switch's help only
-    where the node has it."""
+    idle links, as the tuner of NCCL does: rings where two are equal, and the switches' help only
+    where they add up."""
     if choice != "auto":
         return traffic(kind, bytes, placement, choice)
     flows = [
         traffic(kind, bytes, placement, way)
         for way in ways(kind, placement)
-        if way != "nvls" or cluster.node.nvlink_sharp
+        if _adds_up(cluster, way)
     ]
     return min(flows, key=lambda flow: alone(flow, cluster, placement))
+
+
+def _adds_up(cluster: ClusterSpec, way: Algorithm) -> bool:
+    """Whether the cluster has the switches that an algorithm needs."""
+    needs = {"nvls": cluster.node.nvlink_sharp, "switches": cluster.fabric.reduces}
+    return needs.get(way, True)
 
 
 def _prices(kind: CollectiveKind, placement: Placement) -> dict[Algorithm, _Price]:

@@ -58,8 +58,10 @@ class Shared:
         self.opening = [self.table.add(template) for template in program.opening]
         self.finish = [self.table.add(template) for template in program.finish]
         self.receive = self.table.add(program.receive)
+        message = program.message
         self.messages = {
-            stream: self.table.add((Step(STREAMS[stream], stream, program.message.latency_ns, ()),))
+            (stream, delay): self.table.add((Step(STREAMS[stream], stream, delay, ()),))
+            for delay in dict.fromkeys(message.delays)
             for stream in (SEND_FORWARD, SEND_BACKWARD)
         }
         self.copies = {
@@ -130,7 +132,7 @@ class Shared:
         if target in (stage, NOTHING):
             return NOTHING
         stream = send_stream(stage, target, self.program.stages, forward=kind == "F")
-        return self.messages[stream].number
+        return self.messages[stream, self.program.message.between(stage, target).latency_ns].number
 
 
 class Actions:

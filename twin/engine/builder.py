@@ -215,8 +215,8 @@ class Builder:
         self, item: Exchange, kind: CollectiveKind, *, backward: bool, cut: bool = False
     ) -> int | None:
         size, costs = item.payload(backward), self.costs
-        priced = costs.in_pieces if cut else costs.collective
-        flow, delay = priced(kind, size, item.group)
+        priced = costs.in_pieces if cut or item.circle else costs.collective
+        flow, delay = priced(kind, size, item.place)
         if flow.nvlink_bytes == 0 and flow.nic_bytes == 0:
             return None
         self.close()
@@ -226,13 +226,16 @@ class Builder:
         copied = cut and kind == "all_gather" and flow.nic_bytes == 0
         step = Step(
             *(item.name, stream, delay, self.tail, flow, item.group),
-            host_ns=1e9
-            * costs.host.exchange(item.name, costs.pieces - 1 if cut else 1, backward=backward),
+            host_ns=1e9 * costs.host.exchange(item.name, self._calls(item, cut), backward=backward),
             sms=0 if copied else sms,
             rows=((self.layer, 0.0),) if costs.by_layer and item.group == "expert" else (),
             asks=self._asks(item, backward=backward),
         )
         return self._append(step)
+
+    def _calls(self, item: Exchange, cut: bool) -> int:
+        """Transfers that the host issues for an exchange."""
+        return max(1, (self.costs.pieces if cut else item.circle) - 1)
 
     def _asks(self, item: Exchange, *, backward: bool) -> Literal["", "start", "end"]:
         """Whether the host waits for an exchange: a dispatcher that merges copies counts rows in

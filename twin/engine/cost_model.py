@@ -16,7 +16,7 @@ from twin.arch.ops import CollectiveKind, Exchange, Op, Work
 from twin.collectives.base import Choice, Traffic
 from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread
-from twin.collectives.traffic import chosen, serial, traffic
+from twin.collectives.traffic import chosen, phases, serial, traffic
 from twin.engine.link_map import Rates, wire
 from twin.engine.played import Played
 from twin.engine.program import Program, Template
@@ -29,6 +29,7 @@ from twin.network.placement import Placement
 from twin.planning.chunks import shape_of
 from twin.planning.experts import expert_spread
 from twin.planning.layer_times import host_costs
+from twin.planning.mesh import REPLICAS
 from twin.planning.types import Plan
 from twin.scenario import Scenario
 from twin.spec.calibration import CalibrationSpec
@@ -123,6 +124,8 @@ class CostModel:
     """Of a gradient that is reduced."""
     sequence_copies: bool = False
     """What tensor ranks gather or sum is copied into order (`parallel.sequence_copies`)."""
+    shard_copies: int = 1
+    """Of what is sharded over replicas."""
     copies_gathered: bool = False
     """Parameters that are gathered are copied (`software.copies_gathered`)."""
     by_layer: bool = False
@@ -168,6 +171,7 @@ class CostModel:
             parallel.overlap_tensor,
             scenario.train.gradient_bytes,
             parallel.sequence_copies,
+            parallel.shard_copies,
             scenario.software is not None and scenario.software.copies_gathered,
             by_layer,
             host=host_costs(scenario, plan.placements),
@@ -183,9 +187,11 @@ class CostModel:
         NVLink inside the nodes and the fabric between them (NCCL's trees for small messages); its
         bytes do not matter."""
         inside, nodes = placement.per_node, placement.size / placement.per_node
-        return self.priced(
-            Traffic(nvlink_hops=2 * ceil(log2(inside)), nic_hops=2 * ceil(log2(nodes)))
-        )
+        flow = Traffic(nvlink_hops=2 * ceil(log2(inside)), nic_hops=2 * ceil(log2(nodes)))
+        fabric = self.cluster.fabric
+        far = not placement.in_one_pod and self.cluster.nodes > fabric.nodes_per_leaf
+        _, beside = self.priced(flow)
+        return flow, beside + far * nanoseconds(2 * fabric.distance)
 
     def forward(self, op: Op) -> float:
         """Seconds of an op's forward kernels."""
@@ -281,7 +287,12 @@ class CostModel:
             lag = sm_lag(arriving(own, self.spread), self.expert_rate, flow, self.cluster)
             flow, beside = self.priced(flow, placement)
             return flow, beside + nanoseconds(lag)
-        return self.priced(self.flow(kind, size, placement), placement)
+        copies = self.shard_copies if group in REPLICAS else 1
+        found, lag = Traffic(), 0
+        for one, part, place in phases(kind, size, placement, copies):
+            flow, beside = self.priced(self.flow(one, part, place), place)
+            found, lag = found + flow, lag + beside
+        return found, lag
 
     def in_pieces(self, kind: CollectiveKind, size: float, group: str) -> tuple[Traffic, int]:
         """The same of one whose pieces go from rank to rank, so by a ring whatever the choice."""

@@ -18,6 +18,7 @@ from twin.engine.program import TENSOR, Offload, OverlapLoss, Program, StageMess
 from twin.engine.roles import Ranks, roles, seats
 from twin.network.links import crossing, latency
 from twin.planning.memory import boundary_bytes
+from twin.planning.mesh import in_pods, neighbours_share
 from twin.planning.offload import offload_bytes
 from twin.planning.types import Plan
 from twin.schedules.base import Pass
@@ -125,7 +126,12 @@ def _message(plan: Plan) -> StageMessage:
     cluster = plan.scenario.cluster
     delay = nanoseconds(latency(cluster, link, neighbours))
     far = link == "nic" and crossing(cluster, "message", neighbours) > 0
-    return StageMessage(boundary_bytes(plan.scenario), link, delay, far)
+    message = StageMessage(boundary_bytes(plan.scenario), link, delay, far)
+    if not far or not cluster.fabric.distance:
+        return message
+    near = neighbours_share(in_pods(plan.mesh, cluster.fabric.nodes_per_leaf))
+    apart = tuple(not one for one in near)
+    return replace(message, apart=apart, distance_ns=nanoseconds(cluster.fabric.distance))
 
 
 def _receive(plan: Plan, costs: CostModel) -> Template:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from twin.arch.ops import Exchange, Layer, Op, Work
@@ -24,6 +25,7 @@ from twin.engine.cost_model import CostModel, Kernels
 from twin.engine.program import Template
 from twin.engine.tensor_overlap import (
     BulkSum,
+    Circled,
     Direction,
     Gathered,
     Scattered,
@@ -177,6 +179,8 @@ def _forward(layer: Layer, builder: Builder, name: str) -> None:
                 builder.ask()
         elif isinstance(item, Gathered | Scattered):
             _in_pieces(item, builder, name, "forward")
+        elif isinstance(item, Circled):
+            _in_a_ring(item, builder, name, "forward")
         elif isinstance(item, Exchange) and item.forward is not None:
             builder.exchange(item, item.forward)
 
@@ -190,17 +194,26 @@ def _backward(layer: Layer, builder: Builder, repeated: frozenset[str], name: st
             _gradients(item, builder, repeated, name)
         elif isinstance(item, BulkSum):
             _beside(item, builder, repeated, name)
-        elif isinstance(item, Gathered | Scattered):
-            for op in item.ops:
-                _again(op, builder, repeated, name)
-            _in_pieces(item, builder, name, "backward")
-            for op in item.ops if whole else ():
-                builder.compute(name, costs.kernels(op, "weight"))
+        elif isinstance(item, Gathered | Scattered | Circled):
+            _back_in_pieces(item, builder, repeated, name)
         elif serves_weights(item):
             if whole:
                 builder.beside(item, "all_gather")
         elif item.backward is not None:
             builder.exchange(item, item.backward, backward=True)
+
+
+def _back_in_pieces(
+    unit: Gathered | Scattered | Circled, builder: Builder, repeated: frozenset[str], name: str
+) -> None:
+    for op in unit.ops:
+        _again(op, builder, repeated, name)
+    if isinstance(unit, Circled):
+        _in_a_ring(unit, builder, name, "backward")
+        return
+    _in_pieces(unit, builder, name, "backward")
+    for op in unit.ops if name == "backward" else ():
+        builder.compute(name, builder.costs.kernels(op, "weight"))
 
 
 def _gradients(op: Op, builder: Builder, repeated: frozenset[str], name: str) -> None:
@@ -257,3 +270,19 @@ def _in_pieces(
     for kernels in last:
         builder.compute(name, kernels)
     builder.copy(costs.reordered(unit.exchange, kind, backward=backward, cut=True))
+
+
+def _in_a_ring(unit: Circled, builder: Builder, name: str, direction: Direction) -> None:
+    """A kernel in as many pieces as ranks: all but the last beside what the ring passes on."""
+    costs, ranks, backward = builder.costs, unit.exchange.circle, direction == "backward"
+    whole, launch = costs.kernels(unit.ops[0], direction), costs.calibration.launch
+    last = replace(whole, seconds=whole.seconds / ranks, sm_bound=whole.sm_bound / ranks, host=0.0)
+    rest = replace(
+        whole,
+        seconds=whole.seconds - last.seconds + (ranks - 1) * launch,
+        sm_bound=whole.sm_bound - last.sm_bound,
+        host=ranks * whole.host,
+    )
+    builder.exchange(unit.exchange, "all_gather", backward=backward)
+    builder.compute(name, rest, aside=True)
+    builder.compute(name, last)

@@ -10,7 +10,7 @@ are one step (a segment). `twin.engine.unroll` unrolls a Program into single ope
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -173,6 +173,25 @@ class StageMessage:
     """Whether it leaves the leaf switch."""
     awaited: bool = False
     """Whether the host waits for it before it issues the pass behind."""
+    apart: tuple[bool, ...] = ()
+    """Of each stage whether the next one is on another site; empty: nobody's is."""
+    distance_ns: int = 0
+    """Between sites."""
+
+    @property
+    def delays(self) -> tuple[int, int]:
+        """Latencies to a stage that is near, and to one on another site."""
+        return self.latency_ns, self.latency_ns + self.distance_ns
+
+    def between(self, source: int, target: int) -> StageMessage:
+        """The same from one stage to another."""
+        if not self.apart:
+            return self
+        low, high = sorted((source, target))
+        one = low if high - low == 1 else high
+        if not self.apart[one]:
+            return replace(self, far=False)
+        return replace(self, far=True, latency_ns=self.latency_ns + self.distance_ns)
 
     def step(self, stream: int) -> Step:
         """The same as a step on a stream."""

@@ -83,21 +83,34 @@ class BulkSum:
         return len(self.ops) + (1 if self.gather is None else 2)
 
 
-Unit = Item | Gathered | Scattered | BulkSum
-_Rule = Callable[[Sequence[Item], int, Direction], Gathered | Scattered | BulkSum | None]
+@dataclass(frozen=True, slots=True)
+class Circled:
+    """A kernel that does a piece with what each rank of a ring passes on."""
+
+    exchange: Exchange
+    ops: tuple[Op]
+
+    @property
+    def items(self) -> int:
+        """How many items of the layer it is."""
+        return 2
+
+
+Unit = Item | Gathered | Scattered | BulkSum | Circled
+_Rule = Callable[[Sequence[Item], int, Direction], Gathered | Scattered | BulkSum | Circled | None]
 """What finds a unit that starts at a position of a pass."""
 
 
 def forward_units(layer: Layer, overlap: Overlap) -> list[Unit]:
     """A layer's items in the order of its forward pass; what runs in pieces is one unit."""
-    rules = (_gathered, _scattered) if _cuts(layer, overlap) else ()
+    rules = (_circled, *((_gathered, _scattered) if _cuts(layer, overlap) else ()))
     return [*_units(layer.items, "forward", rules)]
 
 
 def backward_units(layer: Layer, overlap: Overlap, *, whole: bool) -> list[Unit]:
     """The same of its backward pass; `whole` ones have the gradients of weights, beside which sums
     of the input's run."""
-    rules: list[_Rule] = [_gathered] if _cuts(layer, overlap) else []
+    rules: list[_Rule] = [_circled, *([_gathered] if _cuts(layer, overlap) else [])]
     if whole and overlap != "none":
         rules.append(_beside)
     elif _cuts(layer, overlap):
@@ -119,7 +132,7 @@ def exchanges(unit: Unit) -> tuple[Exchange, ...]:
     """The collectives of a unit."""
     if isinstance(unit, BulkSum):
         return (unit.exchange,) if unit.gather is None else (unit.gather, unit.exchange)
-    if isinstance(unit, Gathered | Scattered):
+    if isinstance(unit, Gathered | Scattered | Circled):
         return (unit.exchange,)
     return (unit,) if isinstance(unit, Exchange) else ()
 
@@ -136,6 +149,16 @@ def _units(items: Sequence[Item], direction: Direction, rules: Iterable[_Rule]) 
 def serves_weights(item: Item) -> TypeGuard[Exchange]:
     """A gather of backward only over tensor ranks: the input again, for the weight's gradient."""
     return _is(item, "backward", "all_gather") and item.forward is None
+
+
+def _circled(items: Sequence[Item], at: int, direction: Direction) -> Circled | None:
+    """A ring and the kernel that it feeds, which is before it in backward order."""
+    pair = items[at : at + 2] if direction == "forward" else items[at : at + 2][::-1]
+    match [*pair]:
+        case [Exchange(circle=ranks) as exchange, Op() as op] if ranks:
+            return Circled(exchange, (op,))
+        case _:
+            return None
 
 
 def _gathered(items: Sequence[Item], at: int, direction: Direction) -> Gathered | None:

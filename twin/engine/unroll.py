@@ -150,7 +150,8 @@ class _Bundles:
 
     def _message(self, source: int, target: int) -> tuple[Flow, ...]:
         """The flow of a message from one role to another."""
-        one = self.program.message
+        stages = (self.program.roles[end].stage for end in (source, target))
+        one = self.program.message.between(*stages)
         return self.program.wiring.message(one.bytes, (one.link, one.far), (source, target))
 
     def _copy(self, index: int, stream: int, chunk: int) -> tuple[Flow, ...]:

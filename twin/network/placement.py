@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,19 @@ class Placement:
     def nodes_per_pod(self) -> float:
         """Nodes of the group that share a pod, at least one."""
         return max(1.0, (self.per_pod or 0) / self.per_node)
+
+    def split(self, count: int) -> tuple[Placement, Placement]:
+        """The group in so many parts of neighbours: a part, and the ranks that have one place in
+        each of the parts. Where parts do not fill nodes evenly, ranks of different parts share
+        none."""
+        size = self.size // count
+        pod = self.per_pod
+        return (
+            Placement(size, gcd(self.per_node, size), None if pod is None else gcd(pod, size)),
+            Placement(count, _apart(self.per_node, size), pod and _apart(pod, size)),
+        )
+
+
+def _apart(together: int, size: int) -> int:
+    """Ranks of one place in each part that share what `together` neighbours do."""
+    return 1 if together % size else together // size

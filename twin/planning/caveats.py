@@ -22,9 +22,9 @@ from twin.arch.recompute import RECOMPUTED
 from twin.loading.catalog import catalog_parts, stacks_of
 from twin.loading.files import read_data
 from twin.planning.experts import expert_load
-from twin.planning.feasibility import REPLICAS, microbatches
+from twin.planning.feasibility import microbatches
 from twin.planning.footprint import sent_by_op
-from twin.planning.mesh import in_pods, members_per_node, neighbours_share
+from twin.planning.mesh import REPLICAS, in_pods, members_per_node, neighbours_share
 from twin.planning.scans import scan_range
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.scenario import Scenario
@@ -460,7 +460,8 @@ def idle_dispatcher(scenario: Scenario) -> list[Warning]:
 
 def exposed_context(scenario: Scenario) -> list[Warning]:
     """Keys and values are gathered in line."""
-    if scenario.parallel.context == 1:
+    parallel = scenario.parallel
+    if parallel.context == parallel.context_heads or parallel.context_ring:
         return []
     latents = (
         " Latent attention sends keys and values of every head, not the latents."

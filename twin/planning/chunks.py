@@ -61,6 +61,8 @@ def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
         expert=parallel.expert,
         sequence_parallel=parallel.sequence_parallel,
         context=parallel.context,
+        context_heads=parallel.context_heads,
+        context_ring=parallel.context_ring,
         expert_tensor=parallel.expert_tensor,
         flash=train.attention_kernel == "flash",
         expert_load=fullest,

@@ -17,6 +17,7 @@ from twin.errors import Problem
 from twin.planning import stages
 from twin.planning.mesh import (
     GROUPS,
+    REPLICAS,
     divisors,
     lay_out,
     members_per_node,
@@ -26,6 +27,8 @@ from twin.planning.mesh import (
 from twin.planning.model_rules import (
     adapters_have_no_prediction_modules,
     communication_leaves_sms,
+    context_ranks_have_heads,
+    copies_of_shards_divide_replicas,
     dense_layers_are_layers,
     every_second_product_is_known,
     expert_divides_experts,
@@ -84,7 +87,9 @@ CODES: Final = {
     "TW127": "parameters stay gathered for several micro-batches in flight",
     "TW128": "gradients sharded pass by pass over stages that run at different times",
     "TW129": "policies by stage that are not one per stage or chunk",
-    "TW130": "collectives by NVLink SHARP on a node without it",
+    "TW130": "collectives by switches that do not add up",
+    "TW131": "copies of shards that do not divide the replicas",
+    "TW132": "context ranks that cannot share heads, or pass keys and values on",
     "TW135": "FP8 on a GPU without FP8 tensor cores",
     "TW136": "loads of experts that do not name every expert, or every layer",
     "TW137": "a power limit that is not above the idle power",
@@ -97,9 +102,6 @@ CODES: Final = {
     "TW378": "places for experts with a dispatcher that pads nothing",
 }
 """Stable codes of the rules of layouts, with what each means."""
-
-REPLICAS: Final = ("data", "expert_data")
-"""Kinds of groups that may straddle nodes unevenly, as on an odd number of nodes."""
 
 MOST_PLAYED: Final = 2048
 """Micro-batches that an order which never repeats may have. They are all played, at about 10 ms and
@@ -383,6 +385,8 @@ RULES: Final[tuple[Rule, ...]] = (
     every_second_product_is_known,
     fully_shard_shards_parameters,
     adapters_have_no_prediction_modules,
+    copies_of_shards_divide_replicas,
+    context_ranks_have_heads,
     switches_help_only_where_they_can,
     query_heads_share_keys_evenly,
     tokens_choose_existing_experts,

@@ -18,7 +18,7 @@ from twin.arch.ops import CollectiveKind, Exchange, Layer, Op, Weights, Work, ba
 from twin.arch.recompute import again, checkpointed
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread
-from twin.collectives.traffic import alone, chosen
+from twin.collectives.traffic import alone, chosen, phases
 from twin.hardware.host_costs import HostCosts
 from twin.hardware.roofline import Prices, prices, with_scaling
 from twin.network.links import capacity, sharers
@@ -26,6 +26,7 @@ from twin.network.placement import Placement
 from twin.optimizers.base import dense_weights
 from twin.planning.experts import expert_load, expert_spread
 from twin.planning.footprint import PARAMETER_BYTES, sent_by_op
+from twin.planning.mesh import REPLICAS
 from twin.planning.pair_times import (
     CONTEXT,
     EXPERT,
@@ -167,11 +168,13 @@ class Scale:
     def _taken(self, item: Exchange, way: Way) -> float:
         """Seconds of an exchange, on idle links."""
         kind = item.forward if way == "forward" else item.backward
-        return self.seconds(kind, item.payload(way == "backward"), item.group)
+        return self.seconds(kind, item.payload(way == "backward"), item.place)
 
     def _hidden(self, item: Exchange, direction: Way) -> int:
         """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
         parallel = self.scenario.parallel
+        if item.circle:
+            return 2
         if item.group == "tensor":
             # What is gathered for weights alone comes beside the input's gradient.
             for_weights = item.forward is None and item.backward == "all_gather"
@@ -202,16 +205,19 @@ class Scale:
 
     def seconds(self, kind: CollectiveKind | None, size: float, group: str) -> float:
         """Seconds of a collective over a group, on idle links."""
-        placement, cluster = self.placements[group], self.scenario.cluster
+        placement, parallel = self.placements[group], self.scenario.parallel
         if kind is None or placement.size == 1 or not size:
             return 0.0
         if group == "expert" and self.spread is not None:
             # The spread says itself how much more the fullest rank gets.
             flow = deepep(size / expert_load(self.scenario), self.spread, placement)
-        else:
-            choice = self.scenario.parallel.collectives
-            flow = chosen(cluster, choice, kind, size, placement)
-        return alone(flow, cluster, placement)
+            return alone(flow, self.scenario.cluster, placement)
+        copies = parallel.shard_copies if group in REPLICAS else 1
+        return sum(self._alone(*one) for one in phases(kind, size, placement, copies))
+
+    def _alone(self, kind: CollectiveKind, size: float, placement: Placement) -> float:
+        cluster, choice = self.scenario.cluster, self.scenario.parallel.collectives
+        return alone(chosen(cluster, choice, kind, size, placement), cluster, placement)
 
 
 def host_costs(scenario: Scenario, placements: Mapping[str, Placement]) -> HostCosts:

@@ -248,9 +248,10 @@ def states(
 def shards(scenario: Scenario, mesh: Mesh, stage: int) -> tuple[int, int]:
     """Over how many ranks that is cut which ZeRO cuts from this stage on: of dense weights, and of
     experts."""
-    return (
-        (mesh.dense_replicas, mesh.expert_replicas) if scenario.parallel.zero >= stage else (1, 1)
-    )
+    if scenario.parallel.zero < stage:
+        return 1, 1
+    copies = scenario.parallel.shard_copies
+    return mesh.dense_replicas // copies, mesh.expert_replicas // copies
 
 
 def boundary_bytes(scenario: Scenario) -> float:
@@ -313,8 +314,7 @@ def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[
     ahead and one on its way, in each direction in which the stage has a neighbour; what the largest
     all-to-all receives, since it cannot work in place (what it sends is the output of an op), and
     what expert-tensor ranks gather; the largest gathered tensor of sequence parallelism
-    (Megatron-LM's global buffer); keys and values of the whole sequence, and in backward their
-    gradients beside them."""
+    (Megatron-LM's global buffer); what context ranks exchange (`_buffered`)."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
     exchanges = [item for layer in layers for item in layer.items if isinstance(item, Exchange)]
     before = any(chunk.index > 0 for chunk in chunks)
@@ -323,7 +323,7 @@ def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[
     largest = {
         group: max(
             (
-                max(item.payload(), item.payload(backward=True))
+                _buffered(item)
                 for item in exchanges
                 if item.group == group and {item.forward, item.backward} & whole
             ),
@@ -335,8 +335,18 @@ def buffers(chunks: Sequence[Chunk], total_chunks: int, message: float) -> dict[
         "pipeline_buffers": 2 * message * (before + after),
         "expert_buffers": largest["expert"] + largest["expert_tensor"],
         "tensor_buffers": largest["tensor"],
-        "context_buffers": 2 * largest["context"],
+        "context_buffers": largest["context"],
     }
+
+
+def _buffered(item: Exchange) -> float:
+    """Bytes of the buffers of an exchange. Context ranks have gradients beside what they gather,
+    and of a ring two ranks' parts at a time."""
+    most = max(item.payload(), item.payload(backward=True))
+    if item.circle:
+        return 2 * most / item.circle
+    gathers = item.group == "context" and "all_to_all" not in (item.forward, item.backward)
+    return 2 * most if gathers else most
 
 
 def registered(chunks: Sequence[Chunk]) -> float:

@@ -42,6 +42,10 @@ GROUPS: Final[dict[str, tuple[Grid, tuple[str, ...]]]] = {
 """Kinds of groups: the grid, and the axes over which members differ. `data` are the replicas of
 dense weights, which context ranks share; `expert_data` those of an expert."""
 
+REPLICAS: Final = ("data", "expert_data")
+"""Kinds of groups that hold the same weights. They may straddle nodes unevenly, as on an odd number
+of nodes."""
+
 
 def lay_out(scenario: Scenario) -> Mesh:
     """The rank grid: data parallelism is GPUs / (tensor x context x pipeline). Degrees that do not
@@ -50,6 +54,7 @@ def lay_out(scenario: Scenario) -> Mesh:
     return Mesh(
         tensor=parallel.tensor,
         context=parallel.context,
+        context_heads=parallel.context_heads,
         expert=parallel.expert,
         expert_tensor=parallel.expert_tensor,
         data=scenario.cluster.gpus // (parallel.tensor * parallel.context * parallel.pipeline),
@@ -110,6 +115,9 @@ def placements(mesh: Mesh, nodes_per_pod: int | None = None) -> dict[str, Placem
             group: _mirrored(mesh, group, found[group], nodes_per_pod)
             for group in ("data", "expert_data")
         }
+    if mesh.context_heads > 1:
+        keys = mesh.context // mesh.context_heads
+        found["context_heads"], found["context_keys"] = found["context"].split(keys)
     if mesh.pipeline == 1:
         return found | {"pipeline": Placement(size=1, per_node=1)}
     shared = all(neighbours_share(mesh))

@@ -9,7 +9,7 @@ from math import gcd
 from twin.arch.recompute import ALTERNATE
 from twin.arch.stack import mixer_heads, sequence_parts
 from twin.errors import Problem
-from twin.planning.mesh import divisors, next_to
+from twin.planning.mesh import divisors, lay_out, next_to
 from twin.routing.by_layer import ByLayer
 from twin.routing.histogram import Histogram
 from twin.scenario import Scenario
@@ -54,13 +54,25 @@ def expert_tensor_divides_widths(scenario: Scenario) -> list[Problem]:
 
 
 def switches_help_only_where_they_can(scenario: Scenario) -> list[Problem]:
-    """Reductions by NVSwitches need switches that add up."""
-    node = scenario.cluster.node
-    if scenario.parallel.collectives != "nvls" or node.nvlink_sharp:
+    """Reductions by switches need switches that add up."""
+    choice, cluster = scenario.parallel.collectives, scenario.cluster
+    needed = {
+        "nvls": (
+            cluster.node.nvlink_sharp,
+            f"{cluster.node.name}, whose NVSwitches neither add up nor multicast",
+            "cluster.node.nvlink_sharp",
+        ),
+        "switches": (
+            cluster.fabric.reduces,
+            f"{cluster.fabric.name}, whose switches do not add up",
+            "cluster.fabric.reduces",
+        ),
+    }
+    can, where, field = needed.get(choice, (True, "", ""))
+    if can:
         return []
-    message = f"nvls on {node.name}, whose NVSwitches neither add up nor multicast"
-    hint = "write ring or auto, or set cluster.node.nvlink_sharp where they do"
-    return [problem("TW130", "parallel.collectives", message, hint)]
+    hint = f"write ring or auto, or set {field} where they do"
+    return [problem("TW130", "parallel.collectives", f"{choice} on {where}", hint)]
 
 
 def pieces_need_cut_sequences(scenario: Scenario) -> list[Problem]:
@@ -98,6 +110,47 @@ def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
     message = f"recompute {ALTERNATE} on {model.name} with {' and '.join(unknown)}"
     hint = "write full or attention_core; it is for grouped-query attention and dense blocks"
     return [problem("TW375", "memory.recompute", message, hint)]
+
+
+def copies_of_shards_divide_replicas(scenario: Scenario) -> list[Problem]:
+    """Every copy of what is sharded has as many ranks, of dense weights and of each expert."""
+    parallel, mesh = scenario.parallel, lay_out(scenario)
+    copies, path = parallel.shard_copies, "parallel.shard_copies"
+    if copies == 1:
+        return []
+    if parallel.zero == 0:
+        message = f"shard_copies={copies} with zero=0, which shards nothing"
+        return [problem("TW131", path, message, "set shard_copies to 1, or zero to 1")]
+    experts = mesh.expert_replicas if scenario.model.moe else 0
+    if mesh.dense_replicas % copies == 0 and experts % copies == 0:
+        return []
+    held = f"{mesh.dense_replicas} replicas" + (f" and {experts} of experts" if experts else "")
+    hint = nearest("shard_copies", copies, divisors(gcd(mesh.dense_replicas, experts)))
+    return [problem("TW131", path, f"shard_copies={copies} does not divide {held}", hint)]
+
+
+def context_ranks_have_heads(scenario: Scenario) -> list[Problem]:
+    """Context ranks that exchange heads divide the context ranks, and the heads of a tensor rank;
+    they have whole key-value heads, or share each evenly. A ring feeds one kernel."""
+    parallel, attention = scenario.parallel, scenario.model.attention
+    ranks, path = parallel.context_heads, "parallel.context_heads"
+    own = attention.heads // parallel.tensor
+    if parallel.context % ranks or own % ranks:
+        message = (
+            f"context_heads={ranks} does not divide context={parallel.context} and {own} heads"
+        )
+        hint = nearest("context_heads", ranks, divisors(gcd(parallel.context, own)))
+        return [problem("TW132", path, message, hint)]
+    if isinstance(attention, GroupedAttention):
+        keys = max(1, attention.kv_heads // parallel.tensor)
+        if keys % ranks and ranks % keys:
+            message = f"context_heads={ranks} neither divides {keys} key-value heads of a tensor "
+            hint = nearest("context_heads", ranks, divisors(gcd(parallel.context, keys)))
+            return [problem("TW132", path, f"{message}rank nor is a multiple of them", hint)]
+    if parallel.context_ring and scenario.train.attention_kernel == "unfused":
+        message = "context_ring with attention_kernel=unfused, which has whole score matrices"
+        return [problem("TW132", "parallel.context_ring", message, "set attention_kernel to flash")]
+    return []
 
 
 def fully_shard_shards_parameters(scenario: Scenario) -> list[Problem]:

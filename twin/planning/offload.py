@@ -88,8 +88,8 @@ def share_of(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> Share:
     return Share(
         weights=sum((chunk.weights for chunk in chunks), Weights()),
         matrices=tuple(shape for layer in layers for shape in layer.matrices),
-        dense=mesh.dense_replicas,
-        expert=mesh.expert_replicas,
+        dense=mesh.dense_replicas // scenario.parallel.shard_copies,
+        expert=mesh.expert_replicas // scenario.parallel.shard_copies,
         sharded=scenario.parallel.zero >= 1,
         attentions=sum(1 for layer in layers if layer.heads),
         heads=sum(layer.heads for layer in layers),

@@ -162,5 +162,9 @@ Flag = Annotated[bool, Strict()]
 UNWRITTEN: Final = Field(exclude_if=lambda value: not value)
 """Put into `Annotated` of a field that came later: where it is null, false or empty, a scenario is
 written, and hashed, as before there was the field."""
+Later = Annotated[Flag, UNWRITTEN]
+"""A flag that came later."""
+Once = Annotated[Count, Field(exclude_if=lambda value: value == 1)]
+"""A count that came later: 1 is not written."""
 Exactly = BeforeValidator(lambda value: value if type(value) is int else None)
 """Put into `Annotated` beside a `Literal` of numbers, to which `true` and `1.0` would equal `1`."""

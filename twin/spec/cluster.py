@@ -11,11 +11,13 @@ from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from twin.errors import FieldError
 from twin.spec.base import (
+    UNWRITTEN,
     Bytes,
     BytesPerSecond,
     Count,
     Flag,
     FlopPerSecond,
+    Later,
     Ratio,
     Seconds,
     Share,
@@ -137,6 +139,10 @@ class NodeSpec(Spec):
     """what the node draws beside its GPUs; null: unknown"""
 
 
+Oversubscription = Annotated[float, Strict(), Field(ge=1, le=1e6)]
+"""Rate down over rate up."""
+
+
 class FabricSpec(Spec):
     """The network between nodes."""
 
@@ -148,12 +154,17 @@ class FabricSpec(Spec):
     """nodes of one pod, which share its leaf switches"""
     spines: Count
     """spine switches; every leaf switch reaches each of them"""
-    oversubscription: Ratio = 1.0
-    """rate down from a leaf switch over its rate up"""
+    oversubscription: Oversubscription = 1.0
+    """rate down from a leaf switch over its rate up; of sites the rate of all NICs of a site over
+    that of its way to the others"""
     efficiency: Share
     """share of the NIC rate left by hashing, congestion control and headers"""
     hop_latency: Seconds
     """time through one switch"""
+    distance: Annotated[Seconds, UNWRITTEN] = 0.0
+    """of sites: time from one to another, one way; light in fibre takes 5us per km"""
+    reduces: Later = False
+    """switches add up what NICs send (InfiniBand SHARP)"""
     gpu_power: Watts | None = None
     """what switches and their transceivers draw for each GPU; null: unknown"""
 

@@ -243,7 +243,7 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     if layout.get("sharding") == _GATHERS:
         found["reshard_after_forward"] = False
     found |= _optimizer_beside(row)
-    found |= _in_groups(row, found["zero"], assumed)
+    found |= _in_groups(row, found["zero"], tensor * pipeline, assumed)
     if experts:
         if "ep" in layout:
             found["expert"] = degree(layout, "ep")
@@ -348,20 +348,24 @@ def _optimizer_beside(row: PublishedRow) -> Tree:
 
 
 _HYBRID: Final = re.compile(r"\bhsdp\b|hybrid[-_ ]shard|\bdp_replicate\b")
-_IN_NODE: Final = re.compile(r"optimizer states over \d+ gpus|\bzero1 ?= ?\d")
+_OVER: Final = re.compile(r"optimizer states over (\d+) gpus|\bzero1 ?= ?(\d+)")
 
 
-def _in_groups(row: PublishedRow, zero: int, assumed: list[str]) -> Tree:
-    """Sharding within groups of ranks, as its nearest over all ranks. Hybrid sharding all-reduces
-    gradients between groups, which is a reduce-scatter and an all-gather: as many bytes as FSDP
-    sends whose parameters stay gathered from forward to backward."""
-    spans = row.layout.get("dp") != degree(row.layout, "fsdp")
-    if zero == 3 and spans and _HYBRID.search(row.words):
-        assumed.append("hybrid sharding as FSDP over all ranks that keeps gathered parameters")
-        return {"reshard_after_forward": False}
-    if zero == 1 and _IN_NODE.search(row.words):
-        assumed.append("optimizer states over all data ranks, where the source shards in groups")
-    return {}
+def _in_groups(row: PublishedRow, zero: int, ranks: int, assumed: list[str]) -> Tree:
+    """Sharding over some of the ranks that hold the same weights: as many as the row says, or where
+    it says no number, those of a node. `ranks` share each of these weights."""
+    over = _OVER.search(row.words)
+    shards = degree(row.layout, "fsdp")
+    if zero == 3 and _HYBRID.search(row.words):
+        if shards == 1:
+            assumed.append("hybrid sharding inside nodes")
+            shards = row.system.get("gpus_per_nvlink_domain", 8)
+    elif zero == 1 and over is not None:
+        shards = int(over[1] or over[2])
+    else:
+        return {}
+    copies, rest = divmod((row.gpus or 0) // ranks, max(1, shards))
+    return {"shard_copies": copies} if copies > 1 and not rest else {}
 
 
 _LATE: Final = 3

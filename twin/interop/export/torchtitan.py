@@ -121,9 +121,10 @@ def _ranks(plan: Plan) -> dict[str, Any]:
     """Replicas and shards of data ranks."""
     scenario = plan.scenario
     data, whole = _data(scenario), scenario.parallel.zero == 0
+    copies = data if whole else scenario.parallel.shard_copies
     found: dict[str, Any] = {
-        "parallelism.data_parallel_replicate_degree": data if whole else 1,
-        "parallelism.data_parallel_shard_degree": 1 if whole else data,
+        "parallelism.data_parallel_replicate_degree": copies,
+        "parallelism.data_parallel_shard_degree": max(1, data // copies),
     }
     keeps = not scenario.parallel.reshard_after_forward
     found["parallelism.fsdp_reshard_after_forward"] = "never" if keeps else "always"

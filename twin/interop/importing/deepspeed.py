@@ -117,6 +117,7 @@ def _sharding(keys: Keys) -> dict[str, Any]:
     context = keys.count("arguments.sequence_parallel_size", 1)
     found: dict[str, Any] = {"schedule": {"kind": "1f1b"}, "zero": min(stage, 3)}
     found |= {"tensor": tensor, "context": context, "overlap_grad_reduce": beside}
+    found["context_heads"] = context
     if stage < 3:
         found["bucket_size"] = max(1, round(float(bucket)))
     return found

@@ -188,13 +188,8 @@ def _data_ranks(keys: Keys, fields: Fields, source: Source) -> int:
     fields["memory"]["fully_shard"] = sharded
     gathers = choice(keys, "parallelism.fsdp_reshard_after_forward", _GATHERS, "default")
     keeps = parallel["pipeline"] > 1 if gathers is None else not gathers
-    if sharded and replicas > 1:
-        keys.warnings.append(
-            "Sharding within groups is counted as over all ranks, with parameters that stay "
-            "gathered from forward to backward: as many bytes."
-        )
-        keeps = True
     if sharded:
+        parallel["shard_copies"] = replicas
         parallel["reshard_after_forward"] = not keeps
     return int(shards) * replicas
 

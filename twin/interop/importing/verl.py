@@ -172,6 +172,7 @@ def _sharded(
         keys.flag(f"{_ACTOR}.fsdp_config.{name}")
     parallel: dict[str, Any] = {
         "context": context,
+        "context_heads": context,
         "zero": 3,
         "reshard_after_forward": gathers,
         "schedule": {"kind": "1f1b"},

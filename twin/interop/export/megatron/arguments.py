@@ -61,7 +61,7 @@ def _layout(plan: Plan) -> Options:
     return {
         "tensor-model-parallel-size": parallel.tensor,
         "pipeline-model-parallel-size": parallel.pipeline,
-        "context-parallel-size": parallel.context if parallel.context > 1 else None,
+        **_context(parallel),
         **_split(layers_per_chunk(plan), parallel.pipeline, scenario.model.mtp_layers),
         "sequence-parallel": parallel.sequence_parallel,
         "tp-comm-overlap": parallel.overlap_tensor == "pieces",
@@ -69,6 +69,19 @@ def _layout(plan: Plan) -> Options:
         **_sharding(scenario),
         "overlap-moe-expert-parallel-comm": _pairs(parallel),
         "delay-wgrad-compute": _pairs(parallel) and late,
+    }
+
+
+def _context(parallel: ParallelSpec) -> Options:
+    """Context ranks, and how they exchange."""
+    ranks, heads = parallel.context, parallel.context_heads
+    if ranks == 1:
+        return {}
+    kind = "a2a" if heads == ranks else "a2a+p2p" if heads > 1 else "all_gather"
+    return {
+        "context-parallel-size": ranks,
+        "cp-comm-type": "p2p" if parallel.context_ring and heads == 1 else kind,
+        "hierarchical-context-parallel-sizes": f"{heads} {ranks // heads}" if "+" in kind else None,
     }
 
 
@@ -124,6 +137,9 @@ def _sharding(scenario: Scenario) -> Options:
         "overlap-grad-reduce": reduces,
         "overlap-param-gather": gathers,
         "ddp-bucket-size": parallel.bucket_size,
+        "num-distributed-optimizer-instances": parallel.shard_copies
+        if parallel.shard_copies > 1
+        else None,
     }
 
 

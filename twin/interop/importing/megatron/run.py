@@ -37,7 +37,7 @@ def parallel_fields(args: Arguments) -> Fields:
         "expert": args.count("expert-model-parallel-size", 1),
         "tensor": tensor,
         "expert_tensor": args.count("expert-tensor-parallel-size", tensor if experts else 1),
-        "context": args.count("context-parallel-size", 1),
+        **_context(args),
         "micro_batch": args.count("micro-batch-size"),
         "sequence_parallel": args.flag("sequence-parallel"),
         "schedule": _schedule(args, virtual),
@@ -74,7 +74,27 @@ def _schedule(args: Arguments, virtual: int) -> Fields:
     }
 
 
+CONTEXT_EXCHANGES = ("p2p", "all_gather", "a2a", "a2a+p2p")
+"""How context ranks exchange, by `--cp-comm-type`: the default first."""
+
+
+def _context(args: Arguments) -> Fields:
+    """Context ranks, and how they exchange; of two levels the first size is that of neighbours."""
+    ranks = args.count("context-parallel-size", 1)
+    kind = args.text("cp-comm-type", CONTEXT_EXCHANGES[0], CONTEXT_EXCHANGES)
+    near = args.count("hierarchical-context-parallel-sizes", ranks)
+    heads = {"a2a": ranks, "a2a+p2p": near}.get(kind, 1)
+    ring = ranks > heads and kind.endswith("p2p")
+    return {"context": ranks, "context_heads": heads, "context_ring": ring}
+
+
 def _sharding(args: Arguments) -> Fields:
+    copies = args.count("num-distributed-optimizer-instances", 1)
+    sharded = _sharded(args)
+    return sharded | {"shard_copies": copies if sharded["zero"] else 1}
+
+
+def _sharded(args: Arguments) -> Fields:
     distributed = args.flag("use-distributed-optimizer")
     whole = args.flag("torch-fsdp2-no-reshard-after-forward")
     if args.flag("use-torch-fsdp2"):
