@@ -13,12 +13,12 @@ totals but attention and `contention`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from twin.arch.kernels import ACCUMULATE, ELEMENT, FP8, FP8_WEIGHT, SINGLE
 from twin.arch.ops import Op, OpClass, Precision, Product, Shape, Work
@@ -48,10 +48,13 @@ class Kernel:
     measured: float
     backward: bool = False
     cast: int = 0
+    beside: tuple[tuple[OpClass, Work], ...] = ()
+    """What else the same call did, one after the other."""
 
     def predicted(self, gpu: GpuSpec, calibration: CalibrationSpec) -> float:
         """Seconds that the profile gives for it."""
         alone = seconds(self.op_class, self.work, gpu, calibration, self.backward)
+        alone += sum(seconds(kind, work, gpu, calibration) for kind, work in self.beside)
         moved = (ELEMENT + FP8) * self.cast
         return alone + moved / (gpu.memory_bandwidth * CAST_BANDWIDTH)
 
@@ -85,6 +88,9 @@ def kernels(profile: str) -> tuple[Kernel, ...]:
     return tuple(kernel for file in FILES.get(profile, ()) for kernel in published(file))
 
 
+_Reader: TypeAlias = Callable[[str, Mapping[str, Any]], Iterator[Kernel]]
+
+
 class NotPriced(ValueError):  # noqa: N818  a row without a kernel of the twin, not an error
     """Why no kernel of the twin is what a row measured."""
 
@@ -106,39 +112,105 @@ def read(row: Mapping[str, Any], file: str = "") -> tuple[Kernel, ...]:
     rates without a shape."""
     metrics = row["metrics"]
     known = {*metrics, *metrics.get("columns", ())}
-    for words, reason in _OTHERS.items():
-        if words in known:
-            raise NotPriced(reason)
-    if {"series", "head_dim", "heads", "kv_heads", "seq"} <= known:
-        return tuple(_attention(file, row))
-    if "shape" in metrics:
+    for told, reader in _READERS:
+        if told <= known:
+            return tuple(reader(file, row))
+    if "max_achievable_matmul_tflops" in metrics:
         return read({**row, "metrics": _best(metrics)}, file)
     if not ({"series", "n"} <= known and known & {"m", "m_per_group"}):
-        raise NotPriced("a rate without all that tells the shape of its kernel")
+        raise NotPriced("not told: the shape of the kernel whose rate it is")
     if metrics.get("direction") == "weight gradient":
         return tuple(_weight_gradients(file, row))
     words = str(row.get("precision", "")).lower()
-    if words == "fp8":
-        raise NotPriced("FP8 with one scale per tensor, timed with a cast that no profile knows")
     precision: Precision = "fp8" if "fp8" in words else "bf16"
-    return tuple(_products(file, row, precision=precision, cast=words == "fp8_block"))
+    cast = words == "fp8_block" or (words == "fp8" and "ms" in known)
+    return tuple(_products(file, row, precision=precision, cast=cast))
+
+
+WIDEST: Final = 20_480
+"""Sides of products up to which ml-engineering's search for the best goes (`mamf-finder.py`)."""
 
 
 def _best(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The best product of a search over shapes, `m x n x k`, as one of a series."""
-    sides = [int(side) for side in metrics["shape"].split("x")]
+    """The best product of a search over shapes, `m x n x k`, as one of a series. Where the best
+    shape is not told, that is the widest, by the law of products."""
+    widest = f"{WIDEST}x{WIDEST}x{WIDEST}"
+    sides = [int(side) for side in metrics.get("shape", widest).split("x")]
     series = [[*sides, metrics["max_achievable_matmul_tflops"]]]
     return {"columns": ["m", "n", "k", "tflops"], "series": series}
 
 
-_OTHERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "inter": "a fused inference kernel of experts, whose time grows with the tokens of all "
-        "ranks: no grouped product",
-        "qk_latent_dim": "latent attention in its absorbed form, which training does not use",
-    }
-)
-"""Metrics that tell kernels which the twin does not have, and what these are."""
+_TOLD: Final = {"heads": "how many heads", "causal": "whether attention is causal"}
+"""Facts that a rate of attention has no shape without."""
+
+
+def _attention_rates(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
+    """Attention of one configuration, TFLOP/s by sequence, of each library that has them."""
+    metrics = row["metrics"]
+    config: dict[str, Any] = metrics["config"]
+    if "limited" in str(row.get("system", {}).get("gpu", "")):
+        raise NotPriced("not told: the power limit of the GPU")
+    for name, fact in _TOLD.items():
+        if name not in config:
+            raise NotPriced(f"not told: {fact}")
+    sequences = config["seq"] if isinstance(config["seq"], list) else [config["seq"]]
+    for library in ("fa3", "cudnn"):
+        rates = metrics.get(f"{library}_fwd_tflops", metrics.get(f"{library}_tflops"))
+        if rates is None:
+            continue
+        rates = rates if isinstance(rates, list) else [rates]
+        for sequence, rate in zip(sequences, rates, strict=True):
+            sizes = {name: config[name] for name in ("head_dim", "heads", "causal")}
+            series = {"columns": ["seq", "tflops"], "series": [[sequence, rate]]}
+            tokens = config["batch"] * sequence
+            one = {**sizes, "kv_heads": config["heads"], "tokens": tokens, **series}
+            for kernel in _attention(file, {**row, "metrics": one}):
+                yield replace(kernel, shape=f"{kernel.shape}, {library}")
+
+
+def _latent_attention(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
+    """Causal attention of all heads to one latent, as engines run it in a prefill."""
+    metrics = row["metrics"]
+    heads, query, value = metrics["heads"], metrics["qk_latent_dim"], metrics["v_latent_dim"]
+    for sequence, time, *_ in metrics["series"]:
+        tokens = metrics["batch"] * sequence
+        flop = float(heads * tokens * sequence * (query + value))
+        moved = ELEMENT * tokens * (heads * (query + value) + query)
+        work = Work(flop, moved + SINGLE * tokens * heads, 1, width=(query + value) / 2)
+        shape = f"{heads} heads, latent {query}, {sequence:,} tokens"
+        yield Kernel(file, row["id"], shape, "attention", work, time * 1e-3)
+
+
+def _fused_experts(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
+    """Experts of one rank as SGLang's and vLLM's Triton kernels run them where every rank has the
+    tokens of all (`fused_moe_kernel`): its own rows are multiplied, and rows of experts elsewhere
+    are zeros (`write_zeros_to_output`) that the activation, casts to FP8 and the sum over a token's
+    experts move like any other. The first cast is of each token once."""
+    metrics = row["metrics"]
+    if "balanced" not in str(row["id"]):
+        raise NotPriced("not told: how many rows of a skewed routing the timed rank has")
+    experts, top, ranks = metrics["experts"], metrics["topk"], row["parallelism"]["ep"]
+    hidden, width = metrics["hidden"], metrics["inter"]
+    for tokens, time in metrics["series"]:
+        rows, copies = tokens * top // ranks, tokens * top
+        up = _product(Product(rows, 2 * width, hidden, experts // ranks, "fp8"))
+        down = _product(Product(rows, hidden, width, experts // ranks, "fp8"))
+        zeros = (copies - rows) * (2 * width + hidden) * ELEMENT
+        halves = copies * width * (2 * ELEMENT + ELEMENT + ELEMENT + FP8)
+        sums = (copies + tokens) * hidden * ELEMENT
+        casts = tokens * hidden * (ELEMENT + FP8)
+        yield Kernel(
+            file,
+            row["id"],
+            f"{tokens:,} tokens over {ranks} ranks",
+            "grouped_gemm",
+            up,
+            time * 1e-3,
+            beside=(
+                ("grouped_gemm", down),
+                ("bandwidth", Work(0.0, float(zeros + halves + sums + casts), 4)),
+            ),
+        )
 
 
 def _products(
@@ -223,6 +295,13 @@ def _grouped(groups: int) -> str:
     return f"{groups} x " if groups > 1 else ""
 
 
+_READERS: Final[tuple[tuple[frozenset[str], _Reader], ...]] = (
+    (frozenset({"inter"}), _fused_experts),
+    (frozenset({"qk_latent_dim"}), _latent_attention),
+    (frozenset({"config"}), _attention_rates),
+    (frozenset({"series", "head_dim", "heads", "kv_heads", "seq"}), _attention),
+)
+"""Who reads rows with such metrics."""
 PROFILE: Final = "h800-hopper-bf16"
 SHAPE: Final = Shape(sequences=1, sequence=4096, expert=64, precision="fp8")
 """What ran, with balanced routing (profile-data, README)."""

@@ -74,8 +74,13 @@ def kernels_of(row: PublishedRow) -> tuple[Kernel, ...]:
 
 def profile_of(row: PublishedRow) -> tuple[GpuSpec, CalibrationSpec]:
     """A row's GPU and the calibration of its kernels."""
-    gpu = gpu_spec(row.gpu.removesuffix(" SXM"))
+    gpu = gpu_spec(_PLAIN.get(row.gpu, row.gpu).removesuffix(" SXM"))
     return gpu, load_part("calibrations", _profile(gpu.name)).spec
+
+
+_PLAIN: Final = {"A100 SXM": "A100-80GB", "H100 (power/clock-limited dev machine)": "H100"}
+"""GPUs in the words of sources. Products of 40 and of 80 GB A100 run on the same tensor cores; what
+is limited is refused for that."""
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from twin.evidence.validate.answer import RowResult
-from twin.evidence.validate.suite import UNTOLD, Use
+from twin.evidence.validate.suite import Use, refusal
 
 Key = tuple[str, ...]
 TAIL: Final = 0.9
@@ -159,7 +159,7 @@ def expressed(answers: Iterable[RowResult]) -> Share:
     """Of check rows that their source describes in full, those that have a prediction. Rows whose
     layout or batch nobody tells are not described in full, whatever they say of themselves."""
     every = tuple(answers)
-    described = (one for one in every if one.reproducible and one.reason not in UNTOLD)
+    described = (one for one in every if one.reproducible and refusal(one.reason) != "untold")
     whole = {one.id: False for one in described if one.use == "check"}
     for one in every:
         if one.id in whole and one.predicted is not None:

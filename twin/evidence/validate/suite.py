@@ -35,7 +35,20 @@ class Unreadable(ValueError):  # noqa: N818  a row that cannot be read, not an e
 NO_BATCH: Final = "the row does not say batch and sequence"
 NO_LAYOUT: Final = "the row names its system, and no degrees of parallelism"
 UNTOLD: Final = frozenset({NO_BATCH, NO_LAYOUT})
-"""Reasons that are the source's: without them there is nothing to simulate."""
+NOT_TOLD: Final = "not told: "
+"""How other reasons begin that are the source's: a fact that a prediction needs, by name."""
+AN_INPUT: Final = "an input: "
+"""How reasons begin of rows that say what a scenario is given, and nothing that it answers."""
+Refusal = Literal["untold", "input", "beyond"]
+"""Why a row has no prediction: its source leaves out a fact, there is nothing to predict, or the
+twin cannot express it."""
+
+
+def refusal(reason: str) -> Refusal:
+    """The class of a reason."""
+    if reason in UNTOLD or reason.startswith(NOT_TOLD):
+        return "untold"
+    return "input" if reason.startswith(AN_INPUT) else "beyond"
 
 
 @dataclass(frozen=True, slots=True)
