@@ -195,6 +195,8 @@ def points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[Measured
 def _reader(row: PublishedRow) -> Read:
     if "ep" in row.layout:
         return exchanges.points
+    if any(map(exchanges.NAMED.fullmatch, row.metrics)):
+        return exchanges.named_points
     if "h2d_GBps" in row.metrics:
         return _copies
     if any(key.endswith("_leaf_us") for key in row.metrics):

@@ -8,6 +8,7 @@ for kernels that send one per expert (scenarios/published/deepep-h800.yaml).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -235,3 +236,31 @@ def _family(row: PublishedRow, one: ExpertExchange) -> str:
     if row.id.startswith("hybrid-ep"):
         return "HybridEP, and DeepEP beside it, B200"
     return f"DeepEP on {row.gpu}"
+
+
+NAMED: Final = re.compile(r"(gb200|h100)_ep(\d+)_(hybridep|a2a)_(dispatch|combine)_us")
+"""Times of exchanges that say GPU, ranks and library themselves."""
+
+
+def named_points(row: PublishedRow, nvlink: Nvlink | None) -> Iterator[MeasuredTransfer]:
+    """Every exchange of a row whose metrics name GPU, ranks and library: HybridEP merges copies for
+    one node, NCCL's all-to-all sends one per expert."""
+    sizes = {name: count(row.metrics, name) for name in ("tokens_per_rank", "hidden", "experts")}
+    for key in row.metrics:
+        found, time = NAMED.fullmatch(key), number(row.metrics, key) if "_us" in key else None
+        if found is None or time is None:
+            continue
+        gpu, ranks, library, stage = found.groups()
+        width = 2 * (sizes["hidden"] or HIDDEN)
+        known = int(ranks), sizes["tokens_per_rank"] or TOKENS, width
+        one = ExpertExchange(stage, *known, TOP_K, sizes["experts"] or EXPERTS, plain=False)
+        where = cluster_for(row, placed(one.ranks).nodes, gpu.upper(), nvlink)
+        ours = one.seconds(where)
+        if library == "a2a":
+            group, copies = placed(one.ranks), float(TOP_K * one.tokens * width)
+            ours = alone(traffic("all_to_all", copies, group), where, group)
+        what = f"{stage} {library}, {gpu.upper()}, {ranks} ranks"
+        yield MeasuredTransfer(_BESIDE, what, time * 1e-6, ours, one.bytes)
+
+
+_BESIDE: Final = "HybridEP, and NCCL's all-to-all beside it"

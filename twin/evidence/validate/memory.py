@@ -47,7 +47,7 @@ TECHNIQUES: Final[Mapping[str, tuple[bool, tuple[Recompute, ...]]]] = MappingPro
 """Of figure 7: sequence parallel, and what is computed again."""
 
 
-@answering(BYTES, "memory that no part of the ledger is")
+@answering(BYTES, "not told: the layout of the parts that it adds up")
 def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Bytes, or shares, of every part that a row measured."""
     metrics = row.metrics

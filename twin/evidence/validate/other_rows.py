@@ -15,10 +15,12 @@ experts and cache transfers are missing from the prediction, unless the row has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from math import log
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.arch.count import parameters
 from twin.arch.ops import Weights
@@ -30,6 +32,7 @@ from twin.evidence.validate.answer import (
     answering,
     blank,
     not_predicted,
+    reason_of,
     refused,
 )
 from twin.evidence.validate.scenario_parts import cluster_of, known, leaves, spec_of
@@ -53,7 +56,7 @@ RUN: Final = "ZB-1p"
 """What training rows of the source call a run of such an order."""
 
 
-@answering(BUBBLE, "formulas of bubbles, without times of passes")
+@answering(BUBBLE, "an input: formulas of bubbles, which tests of schedules hold")
 def schedules(row: PublishedRow) -> Iterator[RowResult]:
     """The bubble of every order at every count of micro-batches."""
     counts: list[Any] = row.metrics.get("microbatches") or []
@@ -153,7 +156,7 @@ def _outside(row: PublishedRow) -> str | None:
     if said is not None:
         return str(said)
     if row.gpus is None:
-        return "the row does not say on how many GPUs"
+        return "not told: on how many GPUs"
     apart = bool({"trainer", "trainer_fsdp"} & set(row.layout))
     names = (APART,) if _apart(row) else EVENTS
     times = [number(row.metrics, name) for name in names]
@@ -238,18 +241,110 @@ def unanswered(category: str) -> Answers[[]]:
     return lambda row: (refused(row, "none", reason),)
 
 
+_RAMP: Final = re.compile(r"ramp (\d+)->(\d+) sequences over first (\d+)B tokens; seq (\d+)")
+"""How a batch grew: from and to how many sequences, over how many tokens."""
+NO_RUN: Final = "not told: layout, batch and length of sequences of a whole run"
+
+
 @answering(STEP, "")
 def throughput(row: PublishedRow) -> Iterator[RowResult]:
-    """GPU-hours per trillion tokens, as seconds of the step that they come to."""
+    """GPU-hours per trillion tokens, as seconds of the step that they come to; of a whole run whose
+    batch grew, GPU-seconds."""
     hours = number(row.metrics, "gpu_hours_per_trillion_tokens")
     if hours is None:
-        raise Unreadable("GPU-hours of a whole run, whose batch grew or whose layout is not told")
+        yield _whole_run(row)
+        return
     if row.batch is None or row.sequence is None or row.gpus is None:
         raise Unreadable("the row does not say batch, sequence and GPUs")
     seconds = hours * HOUR / row.gpus * row.batch * row.sequence / TRILLION
     for step in of_step(row):
         if step.metric == STEP:
             yield replace(step, measured=seconds, reason="")
+
+
+RUN_SECONDS: Final = "gpu_seconds"
+
+
+def _whole_run(row: PublishedRow) -> RowResult:
+    """GPU-seconds of a pre-training whose batch grew evenly. A step takes longer by as much for
+    every further sequence, so that those of the first and the last batch tell all between."""
+    grew = _RAMP.search(row.words)
+    hours, tokens = (
+        number(row.metrics, name) for name in ("pretrain_gpu_hours", "tokens_trillion")
+    )
+    if grew is None or hours is None or tokens is None or row.gpus is None:
+        raise Unreadable(NO_RUN)
+    first, last, billions, sequence = map(int, grew.groups())
+    low, high = (_step_of(row, batch, sequence) for batch in (first, last))
+    each = (high - low) / (last - first)
+    whole, growing = tokens * TRILLION, billions * 1e9
+    # Steps of a batch b take c + e b and see b sequences; batches grow evenly with tokens.
+    fixed = low - each * first
+    spread = log(last / first) / (last - first)
+    passes = growing / sequence
+    seconds = each * passes + fixed * passes * spread
+    seconds += (whole - growing) / (last * sequence) * high
+    return replace(
+        blank(row, RUN_SECONDS),
+        predicted=seconds * row.gpus,
+        measured=hours * HOUR,
+        assumed=("the batch grows evenly with tokens", "no failures and no evaluation"),
+    )
+
+
+def _step_of(row: PublishedRow, batch: int, sequence: int) -> float:
+    """Seconds of a step with another batch."""
+    fields = {**row.fields, "gbs": batch, "seq": sequence, "metrics": {"step_s": 1.0}}
+    for step in of_step(PublishedRow(fields, row.models)):
+        if step.predicted is None:
+            raise Unreadable(step.reason)
+        if step.metric == STEP:
+            return step.predicted
+    raise Unreadable(NO_RUN)
+
+
+BASELINE: Final = "cumulative_mfu_pct"
+"""Shares of the peak as parts are added to a baseline, which comes first."""
+
+
+@answering(STEP, "")
+def facts(row: PublishedRow) -> Iterator[RowResult]:
+    """The step of a baseline whose layout is told, of rows that add gains to it."""
+    reason = reason_of("facts", row.id)
+    shares: Any = row.metrics.get(BASELINE)
+    if reason is not None or not isinstance(shares, list) or not shares:
+        raise Unreadable(reason or "facts beside runs, without a layout to play them on")
+    metrics = {"mfu_pct": cast("list[Any]", shares)[0], "mfu_peak_tflops": 312}
+    layout = {**row.layout, "framework": "Megatron-LM"}
+    yield from of_step(
+        PublishedRow({**row.fields, "metrics": metrics, "parallelism": layout}, row.models)
+    )
+
+
+WATTS: Final = "node_watts"
+
+
+@answering(WATTS, "no power of a node that trains")
+def energy(row: PublishedRow) -> Iterator[RowResult]:
+    """Watts of a node whose GPUs run kernels all the time."""
+    reason = reason_of("energy", row.id)
+    if reason is not None:
+        raise Unreadable(reason)
+    share = number(row.metrics, "compute_intensive_pct_of_tdp")
+    rated = number(row.metrics, "tdp_kW")
+    if share is None or rated is None:
+        return
+    node = load_part("nodes", cluster_of(row).section["node"]).spec
+    gpu, others = node.gpu.power, node.power
+    if gpu is None or others is None:
+        raise Unreadable(f"the catalog has no power of {node.name}")
+    each = gpu.idle + gpu.compute * (gpu.max - gpu.idle)
+    yield replace(
+        blank(row, WATTS),
+        predicted=node.gpus * each + others.total,
+        measured=share / 100 * rated * 1e3,
+        assumed=("GPUs run kernels all the time",),
+    )
 
 
 @answering("none", "")

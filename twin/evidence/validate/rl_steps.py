@@ -93,7 +93,7 @@ def iterations_of(row: PublishedRow) -> tuple[RowIteration, ...]:
             ),
         )
     if number(row.metrics, "step_s") is None:
-        raise Unreadable("the row has no seconds of an iteration")
+        raise Unreadable("not told: seconds of an iteration")
     if "1-step off" in words:
         return (RowIteration("", "one_step_off", gpus // 2, 0.0, "step_s"),)
     split = re.search(r"(\d+):(\d+)", str(row.layout.get("split", "")))
@@ -112,7 +112,7 @@ def iterations_of(row: PublishedRow) -> tuple[RowIteration, ...]:
 def _answers(row: PublishedRow, asked: RowIteration, change: Tree) -> Iterator[RowResult]:
     recipe = recipe_of(row)
     if recipe is None:
-        raise Unreadable("no recipe of its source tells lengths, batches and layouts")
+        raise Unreadable("not told: lengths, batches and layouts, by no recipe of its source")
     recipe = recipe.model_copy(update=change)
     scenario = scenario_of(expressed(row, asked, recipe))
     predicted = mean_seconds(scenario)

@@ -59,6 +59,8 @@ class Expressed:
 def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
     """The scenario of a training row; `by_words`: as if no stack knew its source. Raises
     `Unreadable` with the reason where there is none."""
+    if isinstance(row.system.get("gpus"), list) and row.sequence is None:
+        raise Unreadable(NO_BATCH)
     gpu = gpu_of(row)
     stack = typical_stack(row, gpu) if by_words else stack_of(row, gpu)
     assumed: list[str] = []

@@ -25,6 +25,8 @@ ANSWERS: Final[Mapping[str, Answers[[]]]] = MappingProxyType(
         "schedule": other_rows.schedules,
         "optimizer": other_rows.optimizer,
         "throughput_fact": other_rows.throughput,
+        "fact": other_rows.facts,
+        "energy": other_rows.energy,
         **{category: other_rows.unanswered(category) for category in not_predicted()["categories"]},
     }
 )
