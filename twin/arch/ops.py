@@ -195,12 +195,6 @@ class Shape:
     sequence_parallel: bool = False
     flash: bool = True
     context: int = 1
-    context_heads: int = 1
-    """Context ranks that exchange tokens for heads."""
-    context_ring: bool = False
-    """Keys and values go round a ring beside the attention kernel."""
-    among: Literal["", "keys"] = ""
-    """Which context ranks share keys and values: those of different groups that exchange heads."""
     expert_tensor: int = 1
     expert_load: float = 1.0
     layer_loads: tuple[float, ...] = ()
@@ -237,6 +231,12 @@ class Shape:
     accumulate: int = 8
     """Bytes moved per weight when its gradient is added to the buffer: read and written, in fp32;
     4 in bf16."""
+    context_heads: int = 1
+    """Context ranks that exchange tokens for heads."""
+    context_ring: bool = False
+    """Keys and values go round a ring beside the attention kernel."""
+    among: Literal["", "keys"] = ""
+    """Which context ranks share keys and values: those of different groups that exchange heads."""
 
     @property
     def per_tensor(self) -> bool:

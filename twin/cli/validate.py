@@ -32,7 +32,7 @@ from twin.evidence.validate import score as scores
 from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.leave_one_out import leave_one_out
 from twin.evidence.validate.source_left_out import leave_sources_out
-from twin.evidence.validate.suite import PublishedRow, Unreadable, read_suite
+from twin.evidence.validate.suite import WHY, PublishedRow, Unreadable, read_suite
 from twin.evidence.validate.summary import (
     COLUMNS,
     LEFT_OUT_COLUMNS,
@@ -301,9 +301,12 @@ def _suite_tables(summary: Summary) -> tuple[Table, ...]:
         header = ("Family", *report_page.FAMILY_COLUMNS)
         cells = [(_short(f.group.key), *report_page.family_cells(f)) for f in families]
         found.append(_cut_table(f"{metric} by family, the worst first", header, cells))
-    refused = [(r["reason"], r["category"], str(len(r["rows"]))) for r in reasons(summary.refused)]
-    header = ("Reason", "Category", "rows")
-    found.append(_cut_table("Not expressed, by reason", header, refused, words=2))
+    refused = [
+        (r["reason"], WHY[r["why"]], r["category"], str(len(r["rows"])))
+        for r in reasons(summary.refused)
+    ]
+    header = ("Reason", "is", "Category", "rows")
+    found.append(_cut_table("Not expressed, by reason", header, refused, words=3))
     judging = [pair for pair in summary.pairs if pair.use == "check"]
     good = sum(pair.named for pair in judging)
     title = f"A/B: the faster of two plans is named in {good} of {len(judging)} pairs"

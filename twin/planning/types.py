@@ -24,12 +24,12 @@ class Mesh:
     gpus_per_node: int
     order: tuple[str, ...]
     context: int = 1
-    context_heads: int = 1
-    """Context ranks that exchange heads."""
     expert_tensor: int = 1
     copies: int = 1
     """Of each part of the model in one pipeline; a bidirectional schedule holds two, on mirrored
     stages."""
+    context_heads: int = 1
+    """Context ranks that exchange heads."""
 
     @property
     def stage_ranks(self) -> int:

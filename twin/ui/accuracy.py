@@ -11,6 +11,7 @@ from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.score import percent
 from twin.evidence.validate.shipped_answers import ShippedAnswers
+from twin.evidence.validate.suite import WHY
 from twin.evidence.validate.summary import COLUMNS, Summary, line, lines, reasons, sentence
 from twin.figures.serving import coverage, group_errors, scatter
 from twin.ui import PLAN, session
@@ -317,6 +318,7 @@ def _refused(summary: Summary) -> None:
             {
                 "Rows": len(one["rows"]),
                 "Reason": one["reason"],
+                "Is": WHY[one["why"]],
                 "Examples": ", ".join(one["rows"][:3]),
             }
             for one in found

@@ -14,6 +14,7 @@ from twin.evidence.validate.answer import RowResult
 from twin.evidence.validate.baselines import BASELINES, Baseline
 from twin.evidence.validate.pairs import RowPair, named
 from twin.evidence.validate.score import Errors, Overall, errors, expressed, judged, overall
+from twin.evidence.validate.suite import refusal
 
 STEP, PEAK = "step_seconds", "peak_device_bytes"
 VTRAIN: Final = "VIA-Research/vTrain"
@@ -87,6 +88,7 @@ def bars(
         *_memory(answers),
         *_pairs(pairs),
         *_covered(answers),
+        *_refused(answers),
     )
 
 
@@ -178,3 +180,17 @@ def _covered(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
         held = sum(bool(one.covered) for one in judging)
         share = held / len(judging) if judging else None
         yield AcceptanceLimit(f"80 % intervals that hold, {name}", share, len(judging), 0.9, 0.7)
+
+
+def _refused(answers: Sequence[RowResult]) -> Iterable[AcceptanceLimit]:
+    """Rows without any prediction, less those whose source leaves out a fact; of all uses, without
+    vTrain's tables. A row's answers have its id, and in brackets what they are of."""
+    found: dict[str, bool] = {}
+    for one in answers:
+        if not one.source.startswith(VTRAIN):
+            row = one.id.partition("[")[0]
+            told = one.predicted is None and refusal(one.reason) != "untold"
+            found[row] = found.get(row, True) and told
+    share = sum(found.values()) / len(found) if found else None
+    name = "rows refused for other reasons than an untold fact"
+    yield AcceptanceLimit(name, share, len(found), at_most=0.05)

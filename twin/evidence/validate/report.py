@@ -23,7 +23,7 @@ from twin.evidence.validate.baselines import BASELINES
 from twin.evidence.validate.free_parameters import FREE, shipped
 from twin.evidence.validate.pairs import RowPair
 from twin.evidence.validate.score import AnswerGroup, Errors, percent, signed
-from twin.evidence.validate.suite import Use
+from twin.evidence.validate.suite import WHY, Use
 from twin.evidence.validate.summary import FamilyErrors, Summary, reasons
 from twin.reports.table import markdown
 
@@ -261,8 +261,11 @@ def _worst(answers: Sequence[RowResult]) -> str:
 
 def _refused(refused: Sequence[RowResult]) -> str:
     found = reasons(refused)
-    rows = ((r["reason"], r["category"], str(len(r["rows"])), _some(r["rows"])) for r in found)
-    return _table(("Reason", "category", "rows", "such as"), rows) if found else ""
+    rows = (
+        (r["reason"], WHY[r["why"]], r["category"], str(len(r["rows"])), _some(r["rows"]))
+        for r in found
+    )
+    return _table(("Reason", "is", "category", "rows", "such as"), rows) if found else ""
 
 
 def _some(names: Sequence[str]) -> str:

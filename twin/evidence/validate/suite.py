@@ -44,6 +44,14 @@ Refusal = Literal["untold", "input", "beyond"]
 twin cannot express it."""
 
 
+WHY: Final[Mapping[Refusal, str]] = {
+    "untold": "untold by its source",
+    "input": "an input",
+    "beyond": "beyond the twin",
+}
+"""The classes in words."""
+
+
 def refusal(reason: str) -> Refusal:
     """The class of a reason."""
     if reason in UNTOLD or reason.startswith(NOT_TOLD):

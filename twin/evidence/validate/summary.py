@@ -33,7 +33,7 @@ from twin.evidence.validate.baselines import BASELINES, Baseline
 from twin.evidence.validate.intervals import with_intervals
 from twin.evidence.validate.pairs import RowPair, named, pairs
 from twin.evidence.validate.score import TAIL, AnswerGroup, Errors, Key, Overall, Share, percent
-from twin.evidence.validate.suite import PublishedRow, Use
+from twin.evidence.validate.suite import PublishedRow, Use, refusal
 from twin.reports.interval import Known
 
 USES: tuple[Use, ...] = ("check", "near-fit", "fit")
@@ -179,7 +179,7 @@ def reasons(refused: Iterable[RowResult]) -> list[dict[str, Any]]:
     for one in refused:
         found.setdefault((one.category, one.reason), []).append(one.id)
     told = [
-        {"category": category, "reason": reason, "rows": ids}
+        {"category": category, "reason": reason, "why": refusal(reason), "rows": ids}
         for (category, reason), ids in found.items()
     ]
     return sorted(told, key=lambda one: (-len(one["rows"]), one["category"], one["reason"]))
