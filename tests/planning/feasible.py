@@ -68,4 +68,9 @@ KEEPS: list[tuple[Rule, SECTION]] = [
         "schedule": "gpipe"}, "train": {"global_batch": "16384seq"}}),
     (feasibility.groups_sit_evenly,
         {"cluster": {"nodes": 6}, "parallel": {"tensor": 2, "pipeline": 4}}),
+    (feasibility.groups_sit_evenly,
+        {"cluster": {"nodes": 3, "gpus": 4}, "parallel": {"context": 3}}),
+    (feasibility.copies_of_shards_divide_replicas, {"parallel": {"shard_copies": 2}}),
+    (feasibility.context_ranks_have_heads,
+        {"parallel": {"context": 4, "context_heads": 2, "context_ring": True}}),
 ]  # fmt: skip

@@ -132,8 +132,17 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "schedule": "gpipe"}, "train": {"global_batch": "16392seq"}}, "train.global_batch",
         "at most 16384seq, a larger micro_batch, or schedule 1f1b"),
     (feasibility.groups_sit_evenly,
-        {"cluster": {"nodes": 3, "gpus": 4}, "parallel": {"context": 3}}, "parallel.context",
-        "nearest context=2 or 4"),
+        {"cluster": {"nodes": 3, "gpus": 4}, "parallel": {"tensor": 3}}, "parallel.tensor",
+        "nearest tensor=2 or 4"),
+    (feasibility.copies_of_shards_divide_replicas, {"parallel": {"shard_copies": 3}},
+        "parallel.shard_copies", "nearest shard_copies=2 or 4"),
+    (feasibility.copies_of_shards_divide_replicas, {"parallel": {"shard_copies": 2, "zero": 0}},
+        "parallel.shard_copies", "set shard_copies to 1, or zero to 1"),
+    (feasibility.context_ranks_have_heads, {"parallel": {"context": 4, "context_heads": 3}},
+        "parallel.context_heads", "nearest context_heads=2 or 4"),
+    (feasibility.context_ranks_have_heads,
+        {"parallel": {"context_ring": True}, "train": {"attention_kernel": "unfused"}},
+        "parallel.context_ring", "set attention_kernel to flash"),
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from twin.loading.files import read_data
 from twin.planning.experts import expert_load
 from twin.planning.feasibility import microbatches
 from twin.planning.footprint import sent_by_op
-from twin.planning.mesh import REPLICAS, in_pods, members_per_node, neighbours_share
+from twin.planning.mesh import REPLICAS, STRADDLING, in_pods, members_per_node, neighbours_share
 from twin.planning.scans import scan_range
 from twin.planning.types import Chunk, Memory, Mesh, Warning
 from twin.scenario import Scenario
@@ -184,7 +184,7 @@ def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Wa
         *assumed_scans(scenario, chunks),
         *experts_on_tensor_ranks(scenario),
         *tensor_across_nodes(mesh),
-        *uneven_replicas(scenario, mesh),
+        *uneven_groups(scenario, mesh),
         *mixed_neighbours(mesh),
         *mixed_pods(scenario, mesh),
         *balance(scenario),
@@ -331,15 +331,15 @@ def tensor_across_nodes(mesh: Mesh) -> list[Warning]:
     ]
 
 
-def uneven_replicas(scenario: Scenario, mesh: Mesh) -> list[Warning]:
-    """Replicas of weights that have more members on one node than on another."""
-    found = {group: members_per_node(mesh, group) for group in REPLICAS}
+def uneven_groups(scenario: Scenario, mesh: Mesh) -> list[Warning]:
+    """Groups that have more members on one node than on another."""
+    found = {group: members_per_node(mesh, group) for group in STRADDLING}
     if scenario.model.moe is None:
-        del found["expert_data"]
+        del found["expert_data"], found["expert"]
     uneven = [(group, counts) for group, counts in found.items() if len(counts) > 1]
     return [
         _warning(
-            "uneven-replicas",
+            "uneven-replicas" if group in REPLICAS else "straddling-groups",
             group=group,
             counts=" or ".join(str(count) for count in counts),
             gpus=mesh.gpus_per_node,
@@ -361,7 +361,7 @@ def mixed_neighbours(mesh: Mesh) -> list[Warning]:
 def mixed_pods(scenario: Scenario, mesh: Mesh) -> list[Warning]:
     """Some stage boundaries lie under one leaf, others cross oversubscribed spines."""
     fabric = scenario.cluster.fabric
-    if fabric.oversubscription == 1 or any(neighbours_share(mesh)):
+    if fabric.oversubscription == 1 or fabric.distance or any(neighbours_share(mesh)):
         return []
     shared = neighbours_share(in_pods(mesh, fabric.nodes_per_leaf))
     if all(shared) or not any(shared):

@@ -17,7 +17,7 @@ from twin.errors import Problem
 from twin.planning import stages
 from twin.planning.mesh import (
     GROUPS,
-    REPLICAS,
+    STRADDLING,
     divisors,
     lay_out,
     members_per_node,
@@ -309,14 +309,14 @@ def schedule_can_run(scenario: Scenario) -> list[Problem]:
 
 
 def groups_sit_evenly(scenario: Scenario) -> list[Problem]:
-    """Every group that talks inside layers has as many members on each node it touches: such
-    collectives are costed for such groups only. Replicas may sit otherwise (`uneven_replicas`)."""
+    """Every group that shares matrices has as many members on each node it touches. Others may sit
+    otherwise, as where 72 GPUs share NVLink and groups are of 16 (`uneven_groups`)."""
     mesh = lay_out(scenario)
     if not _grid_is_whole(scenario) or mesh.stage_ranks % (mesh.expert_tensor * mesh.expert):
         return []
     found: dict[str, Problem] = {}
     for axis in GROUPS:
-        if axis in REPLICAS or (GROUPS[axis][0] == "experts" and scenario.model.moe is None):
+        if axis in STRADDLING or (GROUPS[axis][0] == "experts" and scenario.model.moe is None):
             continue
         counts = members_per_node(mesh, axis)
         if len(counts) == 1:

@@ -43,8 +43,9 @@ GROUPS: Final[dict[str, tuple[Grid, tuple[str, ...]]]] = {
 dense weights, which context ranks share; `expert_data` those of an expert."""
 
 REPLICAS: Final = ("data", "expert_data")
-"""Kinds of groups that hold the same weights. They may straddle nodes unevenly, as on an odd number
-of nodes."""
+"""Kinds of groups that hold the same weights."""
+STRADDLING: Final = (*REPLICAS, "context", "expert")
+"""Kinds of groups that may straddle nodes unevenly, as on an odd number of nodes."""
 
 
 def lay_out(scenario: Scenario) -> Mesh:
