@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.scenarios import dense
+from tests.engine.scenarios import dense, moe
 from tests.network.clusters import cluster
 from twin.collectives.traffic import chosen, far_hops, traffic
 from twin.engine import lower, plan, simulate
+from twin.engine.cost_model import CostModel
 from twin.errors import TwinError
 from twin.network.links import latency
 from twin.network.placement import Placement
+from twin.planning.types import Plan
 
 SITES = "cluster.fabric.kind=sites"
 FAR = "cluster.fabric.distance=5ms"
@@ -93,3 +95,22 @@ def test_switches_that_do_not_add_up_are_refused() -> None:
         plan(dense(2, 1, 1, 1, "parallel.collectives=switches"))
     assert [one.code for one in refused.value.problems] == ["TW130"]
     plan(dense(2, 1, 1, 1, "parallel.collectives=switches", "cluster.fabric.reduces=true"))
+
+
+def test_groups_of_experts_may_straddle_racks() -> None:
+    """Two racks of 72: of nine groups of 16 the fifth has eight ranks in each. All count so."""
+
+    def made(gpus: int) -> Plan:
+        racks = "cluster.node=gb200-nvl72", f"cluster.node.gpus={gpus}", "cluster.nodes=2"
+        return plan(moe(2, 1, 1, 16, "software=null", *racks, "train.global_batch=288seq"))
+
+    whole, straddling = made(16), made(72)
+    assert whole.placements["expert"] == Placement(16, 16, 16)
+    assert straddling.placements["expert"].per_node == 8
+    codes = {warning.code for warning in straddling.warnings}
+    assert "straddling-groups" in codes
+    assert "straddling-groups" not in {warning.code for warning in whole.warnings}
+    sent = [
+        CostModel.of(one).collective("all_to_all", 1e9, "expert")[0] for one in (whole, straddling)
+    ]
+    assert sent[0].nic_bytes == 0 < sent[1].nic_bytes

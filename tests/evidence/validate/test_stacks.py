@@ -180,22 +180,34 @@ def test_gradients_are_reduced_beside_backward_passes_where_code_or_flags_do_so(
     assert express(row).tree["parallel"].get("overlap_grad_reduce", True) is beside
 
 
-def test_hybrid_sharding_sends_as_many_bytes_between_nodes_as_kept_parameters() -> None:
+SIXTY_FOUR = {"gpu": "A100-80GB", "gpus": 64, "gpus_per_nvlink_domain": 8}
+
+
+def copies(layout: dict[str, object]) -> int | None:
+    row = step("row", source={"title": "ours"}, system=SIXTY_FOUR, parallelism=layout)
+    return express(row).tree["parallel"].get("shard_copies")
+
+
+def test_hybrid_sharding_has_a_copy_for_each_group_of_ranks() -> None:
     layout = {"fsdp": 8, "dp": 64, "sharding": "HSDP"}
-    hybrid = step("row", source={"title": "ours"}, parallelism=layout)
-    plain = step("row", source={"title": "ours"}, parallelism={"fsdp": 64})
-    found = express(hybrid)
-    assert found.tree["parallel"]["reshard_after_forward"] is False
-    assert any("hybrid sharding" in words for words in found.assumed)
-    assert "reshard_after_forward" not in express(plain).tree["parallel"]
-    one_group = step("row", parallelism={**layout, "dp": 8}, source={"title": "ours"})
-    assert "reshard_after_forward" not in express(one_group).tree["parallel"]
+    assert copies(layout) == 8
+    assert copies({**layout, "fsdp": 16}) == 4
+    assert copies({**layout, "fsdp": 64}) is None
+    assert copies({"fsdp": 64}) is None
 
 
-def test_states_sharded_in_a_node_are_told_as_sharded_over_all() -> None:
-    layout = {"zero": 1, "sharding": "optimizer states over 8 GPUs of a node"}
-    assumed = express(step("row", parallelism=layout)).assumed
-    assert any("shards in groups" in words for words in assumed)
+def test_hybrid_sharding_without_a_number_is_inside_nodes_and_says_so() -> None:
+    layout = {"zero": 3, "sharding": "HSDP"}
+    row = step("row", source={"title": "ours"}, system=SIXTY_FOUR, parallelism=layout)
+    found = express(row)
+    assert found.tree["parallel"]["shard_copies"] == 8
+    assert "hybrid sharding inside nodes" in found.assumed
+
+
+def test_states_sharded_in_a_node_have_a_copy_in_each() -> None:
+    assert copies({"zero": 1, "sharding": "optimizer states over 8 GPUs of a node"}) == 8
+    assert copies({"zero": 1, "framework": "InternEvo", "notes": "zero1=16"}) == 4
+
 
 
 @pytest.mark.parametrize(
