@@ -18,8 +18,8 @@ SCENARIOS = "scenarios/kimi-k2-256xh800.yaml", "scenarios/gpt-175b-64xa100-full.
 
 
 def switched(nodes: int) -> ClusterSpec:
-    """The small cluster with switches that add up."""
-    spec = cluster(nodes)
+    """The small cluster with switches that add up, inside nodes and between them."""
+    spec = cluster(nodes, reduces=True)
     return spec.model_copy(update={"node": spec.node.model_copy(update={"nvlink_sharp": True})})
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from twin.evidence.validate.scenario_parts import (
     cluster_of,
@@ -230,7 +230,9 @@ _GATHERS: Final = "SHARD_GRAD_OP"
 def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[str]) -> Tree:
     layout = row.layout
     tensor, pipeline, context = (degree(layout, name) for name in ("tp", "pp", "cp"))
-    tensor = max(tensor, _tensor_in_words(row))
+    tensor = max(tensor, _in_words(row, "tp"))
+    heads = _in_words(row, "sp")
+    context = max(context, heads)
     if not _is_told(layout):
         raise Unreadable(NO_LAYOUT)
     experts, layers = _has_experts(model), _layers(model, row)
@@ -242,6 +244,8 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
         "zero": _zero(row, stack),
         "sequence_parallel": tensor > 1 and bool(layout.get("sp", stack.sequence_parallel)),
     }
+    if heads > 1:
+        found["context_heads"] = heads
     if layout.get("sharding") == _GATHERS:
         found["reshard_after_forward"] = False
     found |= _optimizer_beside(row)
@@ -289,10 +293,10 @@ def _is_told(layout: Mapping[str, Any]) -> bool:
     return any(name in layout for name in _DEGREES)
 
 
-def _tensor_in_words(row: PublishedRow) -> int:
-    """Tensor ranks of attention, where a source writes `tp8` or `sp8`: the latter shards sequences
-    over the ranks that share a layer (Ulysses)."""
-    found = re.fullmatch(r"[ts]p(\d+)", str(row.layout.get("attention", "")))
+def _in_words(row: PublishedRow, kind: Literal["tp", "sp"]) -> int:
+    """Ranks that share attention, where a source writes `tp8`, or `sp8`: those cut sequences, and
+    exchange tokens for heads (Ulysses)."""
+    found = re.fullmatch(rf"{kind}(\d+)", str(row.layout.get("attention", "")))
     return int(found[1]) if found else 1
 
 
