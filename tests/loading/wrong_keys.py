@@ -215,7 +215,7 @@ toy.yaml:5:34: TW015 must be more than 0
 toy.yaml:7:3: TW010 unknown key `stages` in `parallel`
   |   stages: 4
   |   ^^^^^^
-  hint: the keys here are: pipeline, virtual, expert, tensor, expert_tensor, context, zero, reshard_after_forward, micro_batch, sequence_parallel, schedule, dispatcher, ...
+  hint: the keys here are: pipeline, virtual, expert, tensor, expert_tensor, context, context_heads, context_ring, zero, shard_copies, reshard_after_forward, micro_batch, ...
 
 toy.yaml:9:1: TW011 the key `optimizer` is missing in `train`
   | train:

@@ -113,7 +113,7 @@ def test_few_tokens_go_as_one_copy_per_expert() -> None:
         ({"op": "juggle", "columns": ["bytes", "ms"], "series": [[2**30, 1.0]]}, {}),
         ({"op": "all_reduce", "columns": ["what"], "series": [[1]]}, {}),
         ({"op": "all_reduce", "busbw_GBps_4GiB": "fast"}, {}),
-        ({"op": "all_reduce", "busbw_GBps_4GiB": 300}, {"gpu": "MI300X"}),
+        ({"op": "all_reduce", "busbw_GBps_4GiB": 300}, {"gpu": "Gaudi 3"}),
         ({"dispatch_GBps": 50}, {"parallelism": {"ep": "many"}}),
     ],
 )

@@ -8,7 +8,7 @@ from tests.evidence.validate.rows import row, shipped
 from twin.evidence.validate.answer import RowResult, not_predicted
 from twin.evidence.validate.other_rows import schedules as bubbles
 from twin.evidence.validate.other_rows import weight_updates as updates
-from twin.evidence.validate.suite import PublishedRow
+from twin.evidence.validate.suite import PublishedRow, refusal
 from twin.evidence.validate.validate import answer
 
 KIMI = "checkpoint-engine-new-kimi-k2-16xh20"
@@ -39,7 +39,7 @@ def test_releases_of_an_updater_have_parts_of_their_own() -> None:
     ("changes", "word"),
     [
         ({"system": {"gpu": "H20"}}, "how many GPUs"),
-        ({"system": {"gpu": "Ascend 910C", "gpus": 32}}, "no GPU Ascend 910C"),
+        ({"system": {"gpu": "Gaudi 3", "gpus": 32}}, "no GPU Gaudi 3"),
         ({"model": "nobody-3b"}, "no model nobody-3b"),
         ({"parallelism": {"trainer": "FSDP", "inference": "FP8"}}, "GPUs of their own"),
         ({"metrics": {"update_s": 1.3}}, "no update or recovery"),
@@ -105,6 +105,50 @@ def test_bubbles_of_zb_h1_on_the_larger_models_are_met_within_a_third() -> None:
 def test_formulas_are_no_numbers() -> None:
     (one,) = answer(shipped("dualpipe-bubble-formulas"))
     assert one.status == "not_expressible"
+    assert refusal(one.reason) == "input"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("kimi-k2-report-pretrain", "untold"),
+        ("deepseek-v3-report-system-facts", "input"),
+        ("gpu-tdp", "input"),
+        ("kimi-k15-switch", "untold"),
+        ("laminar-speedup", "untold"),
+        ("perplexity-k2-1.3s", "beyond"),
+        ("llama3.1-gpu-hours", "untold"),
+        ("megatron-lm-readme-strong-177b", "untold"),
+        ("maxtext-kimi-k2-tpu7x", "untold"),
+        ("automodel-nemotron-v3-ultra-550b-26.04-128xh100-gbs256", "untold"),
+    ],
+)
+def test_a_refusal_says_whether_its_source_leaves_out_a_fact(name: str, why: str) -> None:
+    (one,) = answer(shipped(name))
+    assert one.predicted is None
+    assert refusal(one.reason) == why
+
+
+def test_a_node_draws_what_its_gpus_and_the_rest_do() -> None:
+    """76 % of 10.2 kW measured; ours by hand: eight GPUs at 0.9 of the way from 145 to 700 W, and
+    2.88 kW beside them."""
+    (one,) = answer(shipped("h100-node-power-model"))
+    assert one.measured == pytest.approx(7752)
+    assert one.predicted == pytest.approx(8 * (145 + 0.9 * 555) + 2880, rel=0.01)
+
+
+def test_the_baseline_of_gains_is_a_step() -> None:
+    (one,) = answer(shipped("megascale-ablation-256"))
+    assert one.metric == "step_seconds"
+    assert abs(one.error or 1.0) < 0.05
+
+
+@pytest.mark.slow
+def test_a_run_whose_batch_grew_is_met() -> None:
+    """DeepSeek-V3: 2.664 million GPU-hours of H800."""
+    (one,) = answer(shipped("deepseek-v3-report-total-gpu-hours"))
+    assert one.measured == pytest.approx(2.664e6 * 3600)
+    assert abs(one.error or 1.0) < 0.1
 
 
 def test_gpu_hours_per_token_are_a_step() -> None:

@@ -209,7 +209,6 @@ def test_states_sharded_in_a_node_have_a_copy_in_each() -> None:
     assert copies({"zero": 1, "framework": "InternEvo", "notes": "zero1=16"}) == 4
 
 
-
 @pytest.mark.parametrize(
     ("precision", "scaling"),
     [

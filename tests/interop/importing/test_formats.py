@@ -107,8 +107,9 @@ def test_older_keys_of_torchtitan_are_their_newer_ones() -> None:
     assert parallel.schedule.kind == "zb_h1"
     assert launch.train.global_batch_sequences == 2 * 16
     told = " ".join(launch.remarks)
-    for lost in ("ZBVZeroBubble", "Sharding within groups", "Checkpointing `selective` with `2`"):
+    for lost in ("ZBVZeroBubble", "Checkpointing `selective` with `2`"):
         assert lost in told
+    assert (parallel.zero, parallel.shard_copies) == (3, 2)
 
 
 def test_a_slurm_script_names_a_toml_and_sets_keys_of_it() -> None:

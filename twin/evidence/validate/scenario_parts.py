@@ -17,12 +17,12 @@ from typing import Any, Final, cast
 from twin.errors import UsageError
 from twin.evidence.validate.network_words import NicWords, nic_of, without_nvlink
 from twin.evidence.validate.suite import (
+    NOT_TOLD,
     Fields,
     PublishedRow,
     Unreadable,
     count,
     is_fields,
-    refusal,
 )
 from twin.loading import catalog_parts, load_part
 from twin.loading.catalog import unavailable
@@ -48,7 +48,7 @@ def model_of(row: PublishedRow) -> str | dict[str, Any]:
         raise Unreadable("the row names no model")
     reason = unavailable("models").get(said)
     if reason is not None:
-        raise Unreadable(reason if refusal(reason) == "untold" else f"model {said}: {reason}")
+        raise Unreadable(f"{NOT_TOLD}{reason}")
     if known(said):
         return said
     if said in row.models:
