@@ -14,7 +14,7 @@ from math import ceil
 from types import MappingProxyType
 
 from twin.arch.ops import CollectiveKind
-from twin.collectives import hierarchical, nvls, ring, switches, tree
+from twin.collectives import hierarchical, nvls, ring, tree
 from twin.collectives.all_to_all import all_to_all
 from twin.collectives.base import Algorithm, Choice, Traffic, started
 from twin.network.links import LinkClass, capacity, far_share, latency, sharers
@@ -82,7 +82,7 @@ _ALGORITHMS: Mapping[Algorithm, Mapping[CollectiveKind, _Price]] = MappingProxyT
             "all_gather": nvls.all_gather,
             "reduce_scatter": nvls.reduce_scatter,
         },
-        "switches": {"all_reduce": switches.all_reduce},
+        "switches": {"all_reduce": hierarchical.by_switches},
     }
 )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from twin.arch.kernels import ACCUMULATE, ELEMENT, FP8, FP8_WEIGHT, SINGLE
 from twin.arch.ops import Op, OpClass, Precision, Product, Shape, Work
@@ -153,19 +153,22 @@ def _attention_rates(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
     for name, fact in _TOLD.items():
         if name not in config:
             raise NotPriced(f"not told: {fact}")
-    sequences = config["seq"] if isinstance(config["seq"], list) else [config["seq"]]
+    sequences = _listed(config["seq"])
     for library in ("fa3", "cudnn"):
         rates = metrics.get(f"{library}_fwd_tflops", metrics.get(f"{library}_tflops"))
         if rates is None:
             continue
-        rates = rates if isinstance(rates, list) else [rates]
-        for sequence, rate in zip(sequences, rates, strict=True):
+        for sequence, rate in zip(sequences, _listed(rates), strict=True):
             sizes = {name: config[name] for name in ("head_dim", "heads", "causal")}
             series = {"columns": ["seq", "tflops"], "series": [[sequence, rate]]}
             tokens = config["batch"] * sequence
             one = {**sizes, "kv_heads": config["heads"], "tokens": tokens, **series}
             for kernel in _attention(file, {**row, "metrics": one}):
                 yield replace(kernel, shape=f"{kernel.shape}, {library}")
+
+
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else [value]
 
 
 def _latent_attention(file: str, row: Mapping[str, Any]) -> Iterator[Kernel]:
