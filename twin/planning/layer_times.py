@@ -174,7 +174,7 @@ class Scale:
         """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
         parallel = self.scenario.parallel
         if item.circle:
-            return 2
+            return BESIDE_KERNELS
         if item.group == "tensor":
             # What is gathered for weights alone comes beside the input's gradient.
             for_weights = item.forward is None and item.backward == "all_gather"
