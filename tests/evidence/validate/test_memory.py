@@ -59,7 +59,8 @@ def test_kimi_k2_is_six_terabytes_a_group_and_thirty_gigabytes_a_gpu() -> None:
     ("changes", "word"),
     [
         ({"metrics": {"elephants": 3}}, "no part of the ledger"),
-        ({"system": {"gpu": "TPU7x", "gpus": 64}}, "TPU7x"),
+        ({"system": {"gpu": "Gaudi 3", "gpus": 64}}, "Gaudi 3"),
+        ({"metrics": {"all_GB": 3}, "parallelism": {"note": "see paper"}}, "the layout"),
         ({"model": "nobody-3b"}, "nobody"),
         ({"parallelism": {"tp": 8, "pp": 7, "vp": 1}}, ""),
     ],

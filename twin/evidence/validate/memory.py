@@ -19,8 +19,15 @@ from twin.arch.ops import Layer
 from twin.engine import plan
 from twin.evidence.validate.answer import RowResult, answering, blank
 from twin.evidence.validate.steps import GIB, scenario_of
-from twin.evidence.validate.suite import PublishedRow, Unreadable, count, degree, number
-from twin.evidence.validate.training import express
+from twin.evidence.validate.suite import (
+    NOT_TOLD,
+    PublishedRow,
+    Unreadable,
+    count,
+    degree,
+    number,
+)
+from twin.evidence.validate.training import express, is_told
 from twin.loading import load
 from twin.planning.footprint import kept_bytes
 from twin.planning.types import Plan, StageMemory
@@ -47,7 +54,7 @@ TECHNIQUES: Final[Mapping[str, tuple[bool, tuple[Recompute, ...]]]] = MappingPro
 """Of figure 7: sequence parallel, and what is computed again."""
 
 
-@answering(BYTES, "not told: the layout of the parts that it adds up")
+@answering(BYTES, "memory that no part of the ledger is")
 def answers(row: PublishedRow) -> Iterator[RowResult]:
     """Bytes, or shares, of every part that a row measured."""
     metrics = row.metrics
@@ -57,6 +64,8 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
         yield from _layer(row)
     elif row.model == "kimi-k2" and "states_per_gpu_GB" in metrics:
         yield from _kimi(row)
+    elif not is_told(row.layout):
+        raise Unreadable(f"{NOT_TOLD}the layout of the parts that it adds up")
 
 
 def _answer(row: PublishedRow, part: str, metric: str, predicted: float, unit: float) -> RowResult:

@@ -233,7 +233,7 @@ def _parallel(row: PublishedRow, stack: Stack, model: str | Tree, assumed: list[
     tensor = max(tensor, _in_words(row, "tp"))
     heads = _in_words(row, "sp")
     context = max(context, heads)
-    if not _is_told(layout):
+    if not is_told(layout):
         raise Unreadable(NO_LAYOUT)
     experts, layers = _has_experts(model), _layers(model, row)
     virtual = degree(layout, "vp") if pipeline > 1 else 1
@@ -289,7 +289,8 @@ def _ends_counted(row: PublishedRow, chunks: int, layers: int) -> tuple[int, ...
 _DEGREES: Final = ("tp", "pp", "cp", "ep", "fsdp", "zero", "dp", "intra_node_model_parallel")
 
 
-def _is_told(layout: Mapping[str, Any]) -> bool:
+def is_told(layout: Mapping[str, Any]) -> bool:
+    """Whether a layout has any degree."""
     return any(name in layout for name in _DEGREES)
 
 
