@@ -40,7 +40,8 @@ scale, and write the numbers (`Float8CurrentScalingQuantizer::quantize_impl`). A
 maximum on its way, so that two are left; of experts there are as many for each one. `mx`: a scale
 per 32 values, by one kernel that writes the tensor along both of its sides, one per expert; two
 more put the scales in the order that the tensor cores read (`nvte_swizzle_scaling_factors`).
-`row`: one scale per row of each operand (`twin.arch.fp8_rows`).
+`row`: one scale per row of each operand (`twin.arch.fp8_rows`). FP4 is cast at the same places
+(`twin.arch.fp4`).
 
 Activations that wait in FP8 for their backward pass: which, in how many bytes, and the kernels
 that pack and unpack them.
@@ -64,8 +65,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from twin.arch import fp4
 from twin.arch.fp8_rows import input_cast, made_cast, product_casts
-from twin.arch.kernels import ELEMENT, FP8, SINGLE, TILE, Matmul, linear, streaming
+from twin.arch.kernels import ELEMENT, FP8, SINGLE, TILE, VALUE, Matmul, linear, streaming
 from twin.arch.ops import Item, Layer, Op, Shape, Work
 from twin.arch.recompute import wholly
 from twin.spec.memory import MemorySpec
@@ -91,10 +93,13 @@ def row_cut(
     own, *behind = projection(name, shape, sizes, saved, bias)
     if not (shape.per_tensor and shape.sequence_parallel and shape.tensor > 1):
         return (own, *behind)
-    if shape.scaling == "row":
+    if shape.by_rows:
         return (own, *behind)
     values = sizes[0] * sizes[2]
     (turn,) = behind
+    if shape.short:
+        part = fp4.casting(values / shape.tensor, shape, gradient=True)
+        return (own, replace(turn, backward=part + fp4.scaled(shape)))
     slice_of = (_read(shape) + FP8) * values / shape.tensor
     if shape.layouts == 1:
         return (own, replace(turn, backward=replace(turn.backward, bytes=slice_of)))
@@ -109,8 +114,12 @@ def turns(name: str, matmul: Matmul, shape: Shape, arrives: bool = False) -> tup
     if matmul.precision == "bf16":
         return ()
     inputs, outputs = matmul.rows * matmul.inputs, matmul.rows * matmul.outputs
-    if shape.scaling == "row":
+    if shape.by_rows:
         return (product_casts(name, matmul),)
+    if shape.short:
+        beside = fp4.scaled(shape)
+        made = fp4.casting(outputs, shape, matmul.groups, gradient=True)
+        return (Op(f"{name}_turn", "cast", beside, made + beside, beside),)
     if shape.per_tensor:
         return (Op(f"{name}_turn", "cast", Work(), _casting(outputs, shape, matmul.groups)),)
     cast = Work(0.0, (ELEMENT + 2 * FP8) * outputs, 1)
@@ -124,9 +133,9 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
     `keep` bf16 is what is kept."""
     if shape.precision == "bf16" or (shape.per_tensor and keep):
         return (made,)
-    if shape.scaling == "row":
+    if shape.by_rows:
         return made_cast(made, shape)
-    if shape.scaling in ("current", "mx"):
+    if shape.short or shape.scaling in ("current", "mx"):
         return _quantised(made, shape)
     if shape.per_tensor:
         known = replace(made, saved=made.saved * FP8 / ELEMENT)
@@ -142,7 +151,7 @@ def cast(made: Op, shape: Shape, keep: bool = False) -> tuple[Op, ...]:
 def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
     """As `cast`, of what goes into the product of several experts: Transformer Engine's grouped
     product casts its input itself, by one kernel or a few for each expert."""
-    if not shape.per_tensor or shape.scaling == "row":
+    if not shape.per_tensor or shape.by_rows:
         return cast(made, shape)
     return _quantised(made, shape, experts)
 
@@ -150,10 +159,14 @@ def grouped(made: Op, experts: int, shape: Shape) -> tuple[Op, ...]:
 def _quantised(made: Op, shape: Shape, experts: int = 1) -> tuple[Op, ...]:
     values = made.output / ELEMENT
     (own,) = arrived(made.name, values, shape, experts)
-    if made.kind == "norm" and shape.scaling == "current":
+    if shape.short:
+        known = fp4.casting(values, shape, experts, gradient=False, known=True)
+        own = replace(own, forward=known)
+    elif made.kind == "norm" and shape.scaling == "current":
         known = Work(0.0, (ELEMENT + shape.layouts * FP8) * values, _MAXIMUM_KNOWN)
         own = replace(own, forward=known)
-    return (replace(made, saved=0.0), replace(own, saved=made.saved * FP8 / ELEMENT))
+    kept = made.saved * VALUE[shape.precision] / ELEMENT
+    return (replace(made, saved=0.0), replace(own, saved=kept))
 
 
 _MAXIMUM_KNOWN: Final = 2
@@ -185,10 +198,14 @@ def arrived(name: str, values: float, shape: Shape, experts: int = 1) -> tuple[O
     they come in FP8, or are multiplied in bf16."""
     if not shape.per_tensor:
         return ()
-    if shape.scaling == "row":
+    if shape.by_rows:
         return (input_cast(name, values),)
-    made, output = _casting(values, shape, experts), shape.layouts * FP8 * values
-    return (Op(f"{name}_cast", "cast", made, Work(), saved=FP8 * values, output=output),)
+    width = VALUE[shape.precision]
+    made = _casting(values, shape, experts)
+    if shape.short:
+        made = fp4.casting(values, shape, experts, gradient=False)
+    kept, output = width * values, shape.layouts * width * values
+    return (Op(f"{name}_cast", "cast", made, Work(), saved=kept, output=output),)
 
 
 def attention_out(shape: Shape, sizes: tuple[int, int, int], bias: bool = False) -> tuple[Op, ...]:
@@ -251,7 +268,7 @@ def packing(layer: Layer, memory: MemorySpec) -> Layer:
 
 def _multiplies_fp8(op: Op) -> bool:
     product = op.forward.product
-    return product is not None and product.precision == "fp8"
+    return product is not None and product.precision != "bf16"
 
 
 def _pack(name: str, size: float) -> Op:

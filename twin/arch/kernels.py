@@ -2,14 +2,16 @@
 
 A GEMM of m x k by k x n does 2mnk FLOP and moves each matrix once. A kernel without a GEMM moves
 its inputs and outputs once and its FLOP are not counted: none runs on the tensor cores, and memory
-decides its time. Activations and weights are 2 bytes (bf16 or fp16), unless `twin.arch.fp8` says
-otherwise. Statistics of norms (8 bytes per token) are left out, as in Korthikanti et al. 2022
-(arXiv:2205.05198), section 4.1.
+decides its time. Activations and weights are 2 bytes (bf16 or fp16), unless `twin.arch.fp8` or
+`twin.arch.fp4` says otherwise. Statistics of norms (8 bytes per token) are left out, as in
+Korthikanti et al. 2022 (arXiv:2205.05198), section 4.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, Literal
 
 from twin.arch.ops import Op, Precision, Product, Streaming, Work
@@ -33,6 +35,14 @@ FP8: Final = 1 + SINGLE / TILE
 """Bytes of an activation in FP8, with its part of the tile's fp32 scale: 1.03125."""
 FP8_WEIGHT: Final = 1 + SINGLE / TILE**2
 """Bytes of a weight in FP8, with its part of the block's fp32 scale."""
+VALUE: Final[Mapping[Precision, float]] = MappingProxyType(
+    {"bf16": ELEMENT, "fp8": FP8, "nvfp4": 1 / 2 + 1 / 16, "mxfp4": 1 / 2 + 1 / 32}
+)
+"""Bytes of a value that goes into a product, with its part of a scale: in NVFP4 one byte (E4M3) per
+16 values, in MXFP4 one (a power of two) per 32 (OCP Microscaling Formats 1.0, section 5)."""
+WEIGHT: Final[Mapping[Precision, float]] = MappingProxyType({**VALUE, "fp8": FP8_WEIGHT})
+"""Bytes of a weight. In NVFP4 16 x 16 weights have one scale, which stands in each row all the same
+(Transformer Engine)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Matmul:
     @property
     def value(self) -> float:
         """Bytes of a value of an activation or its gradient that goes into a product."""
-        return FP8 if self.precision == "fp8" else ELEMENT
+        return VALUE[self.precision]
 
     def forward(self) -> Work:
         """The output, in 2-byte numbers."""
@@ -73,8 +83,7 @@ class Matmul:
 
     def weight_bytes(self) -> float:
         """Bytes of the weights, as a product reads them."""
-        width = FP8_WEIGHT if self.precision == "fp8" else ELEMENT
-        return width * self.groups * self.inputs * self.outputs
+        return WEIGHT[self.precision] * self.groups * self.inputs * self.outputs
 
     def _rows(self, read: int, written: int) -> float:
         return self.rows * (self.value * read + ELEMENT * written)

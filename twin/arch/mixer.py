@@ -136,7 +136,7 @@ def enters(model: ModelSpec, shape: Shape, *products: tuple[str, int]) -> tuple[
 
 def leaves(model: ModelSpec, shape: Shape, normed: Op, width: int) -> tuple[Item, ...]:
     """The norm's output, `width` wide on this rank, through the projection back."""
-    hidden = ELEMENT * shape.tokens * model.hidden
+    hidden, shape = ELEMENT * shape.tokens * model.hidden, shape.of("mixer_out")
     return (
         *cast(normed, shape),
         *row_cut("mixer_out", shape, (shape.tokens, width, model.hidden)),

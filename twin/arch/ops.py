@@ -8,11 +8,12 @@ sharding, for one micro-batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from twin.spec.memory import MemorySpec
 from twin.spec.model import LoraSpec
+from twin.spec.recipe import NumbersOf, Precision, Scaling, Technique
 
 Streaming = Literal[
     "norm",
@@ -51,11 +52,6 @@ Permute = Literal["fused", "unfused"]
 """How rows come into order of experts: by one kernel, or by framework calls one after another."""
 CrossEntropy = Literal["fused", "eager", "eager_held", "compiled", "chunked"]
 """How the loss is computed from the logits (`twin.arch.blocks.loss`)."""
-Precision = Literal["bf16", "fp8"]
-"""Numbers that tensor cores multiply; fp8 is E4M3."""
-Scaling = Literal["block", "tensor", "current", "mx", "row"]
-"""What shares a scale of FP8: 128 values, or 128 x 128 (DeepSeek-V3, section 3.3); a tensor, by the
-steps before; a tensor, by itself; 32 values (`twin.arch.fp8`); a row (`twin.arch.fp8_rows`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +203,12 @@ class Shape:
     """What shares a scale of FP8."""
     any_layout: bool = False
     """Products read FP8 with one scale per tensor in any layout, so that nothing is turned."""
+    numbers: tuple[tuple[NumbersOf, Precision], ...] = ()
+    """Parts of a layer whose products have other numbers than `precision`."""
+    bf16_ends: tuple[int, int] = (0, 0)
+    """First and last layers that multiply in bf16."""
+    without: tuple[Technique, ...] = ()
+    """Techniques of a recipe of FP4 that are left out."""
     cross_entropy: CrossEntropy = "fused"
     lora: LoraSpec | None = None
     """Adapters; None: all weights are trained."""
@@ -240,20 +242,41 @@ class Shape:
 
     @property
     def per_tensor(self) -> bool:
-        """Whether products take FP8 whose scales the dispatch of tokens does not know: all but
-        those of blocks."""
-        return self.precision == "fp8" and self.scaling != "block"
+        """Whether products take numbers whose scales the dispatch of tokens does not know: all but
+        FP8 with those of blocks."""
+        return self.short or (self.precision == "fp8" and self.scaling != "block")
+
+    @property
+    def short(self) -> bool:
+        """Whether products take FP4."""
+        return self.precision in ("nvfp4", "mxfp4")
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether products take FP8 with a scale per row."""
+        return self.precision == "fp8" and self.scaling == "row"
+
+    def of(self, part: NumbersOf) -> Shape:
+        """The shape that a part of the layer sees: with numbers of its own, where it has any."""
+        own = dict(self.numbers).get(part, self.precision)
+        return self if own == self.precision else replace(self, precision=own)
+
+    @property
+    def of_first_and_last(self) -> Shape:
+        """The shape of layers that multiply in bf16."""
+        return replace(self, precision="bf16", numbers=())
 
     @property
     def gathered(self) -> Precision:
         """Numbers that tensor ranks gather for products: with scales of rows it is bf16."""
-        return "bf16" if self.scaling == "row" else self.precision
+        return "bf16" if self.by_rows else self.precision
 
     @property
     def layouts(self) -> int:
         """How often a cast writes what two products read: whole and turned, or once. Scales of 32
         values are along the inner sum of each product, so that `mx` is always written twice."""
-        return 1 if self.any_layout and self.scaling in ("tensor", "current") else 2
+        known = self.any_layout and self.scaling in ("tensor", "current")
+        return 1 if known and not self.short else 2
 
     @property
     def tokens(self) -> int:

@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from twin.arch.kernels import ELEMENT, FP8
+from twin.arch.fp4 import SIDES
+from twin.arch.kernels import ELEMENT, VALUE
 from twin.arch.ops import Bucket, CollectiveKind, Exchange, Matrices, Precision, Shape, Weights
 
 
@@ -53,14 +54,15 @@ def leave(name: str, size: float, shape: Shape) -> tuple[Exchange, ...]:
     if shape.tensor == 1:
         return ()
     if shape.sequence_parallel:
-        gathered = _sent(size, shape.gathered) if shape.per_tensor else size
+        sides = SIDES if shape.short else 1  # one for the input's gradient, one for the weight's
+        gathered = sides * _sent(size, shape.gathered) if shape.per_tensor else size
         kinds: tuple[CollectiveKind, CollectiveKind] = ("reduce_scatter", "all_gather")
         return (Exchange(name, "tensor", size, *kinds, backward_bytes=gathered),)
     return (Exchange(name, "tensor", size, "all_reduce", None),)
 
 
 def _sent(size: float, precision: Precision) -> float:
-    return size * FP8 / ELEMENT if precision == "fp8" else size
+    return size if precision == "bf16" else size * VALUE[precision] / ELEMENT
 
 
 Part = Literal[

@@ -89,19 +89,18 @@ def layers(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
 
 
 def _shapes(model: ModelSpec, shape: Shape) -> list[tuple[str, Shape]]:
-    """The sort and the shape of every layer: those with experts may differ in their loads."""
+    """The sort and the shape of every layer: those with experts may differ in their loads, and
+    those at the ends multiply in bf16 where a recipe says so."""
     loads, order = iter(shape.layer_loads), kinds(model)
-    if not shape.layer_loads:
-        return [(kind, shape) for kind in order]
-    return [
-        (
-            kind,
-            replace(shape, expert_load=next(loads, shape.expert_load))
-            if kind.endswith("moe")
-            else shape,
-        )
-        for kind in order
-    ]
+    first, last = shape.bf16_ends
+    wide = {*range(1, first + 1), *range(len(order) - 1 - last, len(order) - 1)}
+    found: list[tuple[str, Shape]] = []
+    for place, kind in enumerate(order):
+        own = shape.of_first_and_last if place in wide else shape
+        if shape.layer_loads and kind.endswith("moe"):
+            own = replace(own, expert_load=next(loads, shape.expert_load))
+        found.append((kind, own))
+    return found
 
 
 def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
@@ -261,6 +260,7 @@ def _transformer(model: ModelSpec, shape: Shape, kind: str) -> tuple[Item, ...]:
 def _mixed(model: ModelSpec, shape: Shape, mixer: str, *, alone: bool) -> tuple[Item, ...]:
     """The first half of a layer; `alone`: all of it."""
     tokens, width = shape.local_tokens, model.hidden
+    shape = shape.of("attention" if mixer in ATTENTION else "mixer")
     return (
         *cast(norm("attention_norm", tokens, width), shape),
         *_mixer_items(model, shape, mixer),
@@ -271,6 +271,7 @@ def _mixed(model: ModelSpec, shape: Shape, mixer: str, *, alone: bool) -> tuple[
 def _fed(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
     """The second half of a layer."""
     tokens, width = shape.local_tokens, model.hidden
+    shape = shape.of("experts" if feed == "moe" else "dense")
     return (
         *cast(norm("ffn_norm", tokens, width), shape, keep=feed == "moe"),
         *_ffn_items(model, shape, feed),
@@ -293,6 +294,8 @@ def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     does; the model's own head, on the same stage, has the projection."""
     if not model.mtp_layers:
         return ()
+    if "mtp" in dict(shape.numbers):
+        shape = replace(shape.of("mtp"), numbers=())
     module = _layer(model, shape, "mtp")
     own = weights(norm_gains("final_norm", model.norm, model.hidden))
     made = (module, replace(_layer(model, shape, "head"), weights=own, tied=Weights()))

@@ -29,8 +29,6 @@ Buckets: TypeAlias = Mapping[int, Mapping[Group, float]]
 """Bytes that a bucket sends in each group, by the place of its first layer in the chunk."""
 NO_BUCKETS: Final[Buckets] = {}
 
-FP8_BYTES: Final = 1
-"""Bytes of a weight with one scale per tensor."""
 LEAST: Final = 40_000_000
 """Parameters of a bucket (Megatron-LM)."""
 PER_RANK: Final = 1_000_000
@@ -40,7 +38,7 @@ PER_RANK: Final = 1_000_000
 def reduced(plan: Plan, chunk: Chunk) -> Buckets:
     """The gradients of a chunk that its last backward reduces; none where the step's closing does
     so."""
-    parallel, width = plan.scenario.parallel, plan.scenario.train.gradient_bytes
+    parallel, width = plan.scenario.parallel, plan.scenario.train.sent_bytes
     if parallel.zero > 1 or not parallel.overlap_grad_reduce:
         return {}
     return {
@@ -65,10 +63,10 @@ def gathered(plan: Plan, chunk: Chunk) -> Buckets:
 
 
 def new_weights(plan: Plan, layers: Iterable[Layer], weights: Weights) -> dict[Group, float]:
-    """Bytes of new weights that ranks gather, of layers with so many weights: of linear layers one
-    byte each where they travel in FP8; those of embedding and head stay in bf16."""
-    short = plan.scenario.train.gathers_fp8
-    width = FP8_BYTES if short else PARAMETER_BYTES
+    """Bytes of new weights that ranks gather, of layers with so many weights: of linear layers
+    fewer each where they travel in FP8 or FP4; those of embedding and head stay in bf16."""
+    width = plan.scenario.train.gathered_bytes
+    short = width < PARAMETER_BYTES
     ends = (layer.weights for layer in layers if layer.kind not in TRANSFORMER)
     plain = sum(map(dense_weights, ends)) if short else 0
     dense = width * dense_weights(weights) + (PARAMETER_BYTES - width) * plain

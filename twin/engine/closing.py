@@ -42,6 +42,7 @@ from twin.planning.chunks import chunk_map_of
 from twin.planning.memory import shards
 from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan
+from twin.scenario import Scenario
 
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""
@@ -116,7 +117,7 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
     zero = plan.scenario.parallel.zero
     total = sum((chunk.weights for chunk in chunks), Weights())
     layers = [layer for chunk in chunks for layer in chunk.layers]
-    width = plan.scenario.train.gradient_bytes
+    width = plan.scenario.train.sent_bytes
     if zero < 2 and not any(reduced(plan, chunk) for chunk in chunks):
         kind: CollectiveKind = "reduce_scatter" if zero else "all_reduce"
         early = plan.scenario.parallel.overlap_grad_reduce
@@ -139,6 +140,17 @@ def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: boo
     closing.loads(layers)
     closing.host(layers)
     return tuple(closing.steps), tuple(closing.ready)
+
+
+def _casts(scenario: Scenario, share: Share) -> tuple[tuple[OpClass, Work], ...]:
+    """Casts of all gradients of a rank before they are reduced, and of its shard behind, where they
+    travel in other numbers. From ZeRO-2 on the copies of backward passes do that."""
+    train = scenario.train
+    if train.sent_bytes == train.gradient_bytes or scenario.parallel.zero > 1:
+        return ()
+    whole = dense_weights(share.weights) + share.weights.expert
+    moved = (train.gradient_bytes + train.sent_bytes) * (whole + share.learned)
+    return (("cast", Work(0.0, float(moved), 2)),)
 
 
 def _after(step: Step, after: tuple[int, ...]) -> Step:
@@ -176,7 +188,7 @@ class _Closing:
         here = update
         if scenario.memory.states_on_host:
             here = scenario.train.optimizer.step(on_device(scenario, share))
-        self.compute((("gradient_norm", squares(share.learned)),))
+        self.compute((*_casts(scenario, share), ("gradient_norm", squares(share.learned))))
         self.gradient_norm()
         self.exchanges(update.before)
         if update.maxima is not None:
@@ -232,7 +244,7 @@ class _Closing:
         et al. 2021), each rank the part that it has: one of `held`."""
         model = self.plan.scenario.model
         size = model.vocab * model.hidden / self.plan.mesh.tensor / held
-        size *= self.plan.scenario.train.gradient_bytes
+        size *= self.plan.scenario.train.sent_bytes
         edges = Placement(2, 2 if self.plan.mesh.ranks <= self.plan.mesh.gpus_per_node else 1)
         flow, delay = self.costs.priced(self.costs.flow("all_reduce", size, edges))
         self._append(

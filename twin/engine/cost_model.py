@@ -169,7 +169,7 @@ class CostModel:
             shape_of(scenario).expert_load,
             _expert_rate(scenario),
             parallel.overlap_tensor,
-            scenario.train.gradient_bytes,
+            scenario.train.sent_bytes,
             parallel.sequence_copies,
             parallel.shard_copies,
             scenario.software is not None and scenario.software.copies_gathered,

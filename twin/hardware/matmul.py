@@ -23,9 +23,11 @@ under sustained power, and for operands that are still in L2 (small ones: up to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import ceil
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Literal
 
 from twin.arch.ops import Product
 from twin.spec.calibration import CalibrationSpec, MatmulSpec, Span
@@ -36,6 +38,12 @@ TILE_COLS: Final = (64, 128, 192, 256)
 """Sides of the tiles that one SM of an A100, H100 or B200 computes (CUTLASS, DeepGEMM)."""
 ALIGNED: Final = 16
 """Bytes that one load of a matrix's row takes."""
+Peak = Literal["bf16_dense", "fp8_dense", "fp4_dense"]
+"""A peak of the tensor cores, by the name of the GPU's field."""
+_BYTES: Final[Mapping[Peak, float]] = MappingProxyType(
+    {"bf16_dense": 2, "fp8_dense": 1, "fp4_dense": 0.5}
+)
+"""Bytes of a number, without its scale."""
 OVERLAP: Final = 3
 """Exponent that joins arithmetic and memory; 1 would be no overlap, infinity a free one. Of 2, 3
 and 4 the one with which the memory efficiency of bf16 and FP8 products comes out as one number."""
@@ -46,7 +54,13 @@ def law(product: Product | None, calibration: CalibrationSpec) -> MatmulSpec | N
     if product is None or calibration.matmuls is None:
         return None
     known = calibration.matmuls
-    return known.fp8 if product.precision == "fp8" else known.bf16
+    match product.precision:
+        case "bf16":
+            return known.bf16
+        case "fp8":
+            return known.fp8
+        case "nvfp4" | "mxfp4":
+            return known.fp4 or known.fp8
 
 
 def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -> float:
@@ -63,10 +77,21 @@ def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -
     return flop * stretch * ramp / (peak(gpu, product) * reached)
 
 
+def peak_of(product: Product | None) -> Peak:
+    """The peak of a product, by the name of the GPU's field; bf16 where there is none."""
+    match product.precision if product is not None else "bf16":
+        case "bf16":
+            return "bf16_dense"
+        case "fp8":
+            return "fp8_dense"
+        case "nvfp4" | "mxfp4":
+            return "fp4_dense"
+
+
 def aligned(product: Product) -> bool:
     """Whether a row of every matrix is a multiple of 16 bytes. Of a weight's gradient the operands
     are activations, as wide as the result's sides; the inner sum counts their rows."""
-    values = ALIGNED // (1 if product.precision == "fp8" else 2)
+    values = ALIGNED // _BYTES[peak_of(product)]
     widths = (product.rows if product.weight else product.k, product.cols)
     return all(width % values == 0 for width in widths)
 
@@ -79,10 +104,8 @@ def launches(product: Product, kernels: float, known: MatmulSpec) -> float:
 
 def peak(gpu: GpuSpec, product: Product | None) -> float:
     """Dense FLOP/s of the tensor cores at the product's precision; bf16 where there is no product,
-    or no FP8 on the GPU: a plan is refused then."""
-    if product is not None and product.precision == "fp8" and gpu.fp8_dense is not None:
-        return gpu.fp8_dense
-    return gpu.bf16_dense
+    or the GPU has no such tensor cores: a plan is refused then."""
+    return getattr(gpu, peak_of(product)) or gpu.bf16_dense
 
 
 def joined(arithmetic: float, memory: float) -> float:

@@ -210,7 +210,14 @@ def covered(op_class: OpClass, work: Work, calibration: CalibrationSpec) -> bool
     known = matmul.law(product, calibration)
     if known is None:
         return product.precision == "bf16"
+    if product.precision in ("nvfp4", "mxfp4") and not has_fp4(calibration):
+        return False
     return matmul.measured(product, known)
+
+
+def has_fp4(calibration: CalibrationSpec) -> bool:
+    """Whether the profile knows products in FP4; otherwise those in FP8 stand for them."""
+    return calibration.matmuls is not None and calibration.matmuls.fp4 is not None
 
 
 def efficiency(

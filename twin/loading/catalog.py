@@ -47,6 +47,7 @@ from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
+from twin.spec.recipe import RecipeSpec
 from twin.spec.serving import ServingSpec
 from twin.spec.software import SoftwareSpec
 from twin.spec.weight_update import UpdaterSpec
@@ -60,6 +61,7 @@ PartKind = Literal[
     "software",
     "serving",
     "updaters",
+    "recipes",
     "prices",
     "sites",
     "failures",
@@ -81,6 +83,7 @@ PART_SPECS: Mapping[PartKind, type[Spec]] = MappingProxyType(
         "software": SoftwareSpec,
         "serving": ServingSpec,
         "updaters": UpdaterSpec,
+        "recipes": RecipeSpec,
         "prices": PurchaseSpec,
         "sites": SiteSpec,
         "failures": FailuresSpec,
@@ -100,6 +103,7 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("cluster", "fabric"): "fabrics",
         ("calibration",): "calibrations",
         ("software",): "software",
+        ("train", "recipe"): "recipes",
         ("weight_update", "updater"): "updaters",
         ("cost", "purchase"): "prices",
         ("cost", "site"): "sites",
@@ -399,6 +403,10 @@ def load_part(
 def load_part(
     kind: Literal["updaters"], name: str, folders: Iterable[Path] = ()
 ) -> Part[UpdaterSpec]: ...
+@overload
+def load_part(
+    kind: Literal["recipes"], name: str, folders: Iterable[Path] = ()
+) -> Part[RecipeSpec]: ...
 @overload
 def load_part(
     kind: Literal["prices"], name: str, folders: Iterable[Path] = ()

@@ -113,7 +113,7 @@ def scenario_schema(folders: Iterable[Path] = ()) -> Json:
     _plain(schema)
     for path, kind in SLOTS.items():
         _name_parts(field_at(schema, path), kind, part_names(library, kind))
-        if path[0] in OF_A_PHASE:
+        if len(path) == 1 and path[0] in OF_A_PHASE:
             of_phase = schema["$defs"][PhaseSpec.__name__]["properties"][path[0]]
             _name_parts(of_phase, kind, part_names(library, kind))
     of_gpu = {"enum": list(part_names(library, "calibrations")), "x-catalog": "calibrations"}

@@ -19,6 +19,7 @@ from typing import Final
 from twin.arch.fp8 import stored
 from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
+from twin.hardware.roofline import has_fp4
 from twin.loading.catalog import catalog_parts, stacks_of
 from twin.loading.files import read_data
 from twin.planning.experts import expert_load
@@ -275,24 +276,33 @@ def software(scenario: Scenario) -> list[Warning]:
 
 
 def unmeasured_precision(scenario: Scenario) -> list[Warning]:
-    """Without measured FP8 products, those of bf16 stand for them."""
-    profile = scenario.calibration
+    """Without measured FP8 products, those of bf16 stand for them; without FP4, those in FP8."""
+    profile, precision = scenario.calibration, scenario.train.precision
+    if precision in ("nvfp4", "mxfp4") and not has_fp4(profile):
+        return [_warning("calibration-without-fp4", profile=profile.name)]
     measured = profile.matmuls is not None and profile.matmuls.fp8 is not None
-    if scenario.train.precision != "fp8" or measured:
+    if precision != "fp8" or measured:
         return []
     return [_warning("calibration-without-fp8", profile=profile.name)]
+
+
+_OF_FP4: Final = ("calibration.matmuls.fp4.",)
+"""Numbers that only products in FP4 have."""
 
 
 def assumed_numbers(scenario: Scenario) -> list[Warning]:
     """Some numbers of the hardware and its calibration have no source but our judgement."""
     assumed = sorted(path for path, number in scenario.ledger.items() if number.kind == "assumed")
-    efficiencies = [path for path in assumed if path.startswith("calibration.")]
+    unused = () if scenario.train.precision in ("nvfp4", "mxfp4") else _OF_FP4
+    efficiencies = [
+        path for path in assumed if path.startswith("calibration.") and not path.startswith(unused)
+    ]
     # Of failures and of rollouts the rooms that play them say it (`twin.goodput`,
     # `twin.kinds.weight_update`).
     others = [
         path
         for path in assumed
-        if path not in efficiencies and not path.startswith(("goodput.", "rl.", "software."))
+        if not path.startswith(("calibration.", "goodput.", "rl.", "software."))
     ]
     of_the_stack = sum(path.startswith("software.") for path in assumed)
     others += [f"software ({of_the_stack} numbers)"] if of_the_stack else []

@@ -51,7 +51,7 @@ def _packed(model: ModelSpec, shape: Shape, memory: MemorySpec) -> tuple[Layer, 
 
 def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
     """The micro-batch and the sharding that a layer sees on one rank, under a memory policy."""
-    parallel, train = scenario.parallel, scenario.train
+    parallel, train, recipe = scenario.parallel, scenario.train, scenario.train.recipe
     fullest, loads = expert_load(scenario), layer_loads(scenario)
     software = scenario.software or _NO_SOFTWARE
     return Shape(
@@ -72,6 +72,9 @@ def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
         precision=train.precision,
         overlap_shared=parallel.overlap_shared_experts,
         scaling=train.fp8_scaling,
+        numbers=recipe.numbers if recipe else (),
+        bf16_ends=(recipe.bf16_first, recipe.bf16_last) if recipe else (0, 0),
+        without=recipe.without if recipe else (),
         any_layout=scenario.cluster.node.gpu.fp8_any_layout,
         cross_entropy=train.cross_entropy,
         lora=train.lora,
@@ -92,8 +95,8 @@ def _pads(scenario: Scenario) -> bool:
     """Whether kernels of their own pad the rows of experts. HybridEP pads on the way, and places
     of a fixed number need no padding."""
     by_itself = scenario.software is not None and scenario.software.pads_experts
-    fp8, apart = scenario.train.precision == "fp8", scenario.parallel.dispatcher != "hybridep"
-    return by_itself and fp8 and apart and scenario.train.expert_capacity is None
+    short, apart = scenario.train.precision != "bf16", scenario.parallel.dispatcher != "hybridep"
+    return by_itself and short and apart and scenario.train.expert_capacity is None
 
 
 def _expert_layers(scenario: Scenario) -> float:

@@ -194,7 +194,7 @@ class Scale:
         """Seconds in which ZeRO reduces a layer's gradients."""
         if self.scenario.parallel.zero < 2 or kind not in "BW":
             return 0.0
-        width = self.scenario.train.gradient_bytes
+        width = self.scenario.train.sent_bytes
         return self.over_replicas("reduce_scatter", layer.learned, width)
 
     def over_replicas(self, kind: CollectiveKind, weights: Weights, width: float) -> float:
@@ -227,7 +227,7 @@ def host_costs(scenario: Scenario, placements: Mapping[str, Placement]) -> HostC
         None if scenario.software is None else scenario.software.host,
         scenario.cluster.node.host.slowness,
         max(placements[group].size for group in ("tensor", "expert")),
-        scenario.train.fp8_scaling != "block",
+        scenario.train.fp8_scaling != "block" or scenario.train.precision in ("nvfp4", "mxfp4"),
     )
 
 

@@ -23,6 +23,7 @@ from typing import Final, get_args
 
 import numpy as np
 
+from twin.arch import fp4
 from twin.arch.count import adapter_parameters, parameters
 from twin.arch.kernels import ELEMENT
 from twin.arch.ops import Exchange, Group, Layer, Weights
@@ -233,6 +234,7 @@ def states(
         "optimizer_dense": states[0] / cut[1][0],
         "optimizer_expert": states[1] / cut[1][1],
     }
+    device["parameters"] += _in_fp4(scenario, chunks)
     away = scenario.memory.states_on_host
     if not away:
         return device, {}
@@ -243,6 +245,17 @@ def states(
     if scenario.memory.optimizer_update == "host":
         host["optimizer_buffers"] = staged
     return device, dict(sorted(host.items()))
+
+
+def _in_fp4(scenario: Scenario, chunks: Sequence[Chunk]) -> float:
+    """Bytes of weights in FP4 on one rank, whole and turned, beside those in bf16; or, where ranks
+    gather them so, instead of these. Under ZeRO-3 they are made with each gathered layer."""
+    train = scenario.train
+    if train.precision not in ("nvfp4", "mxfp4") or scenario.parallel.zero == 3:
+        return 0.0
+    layers = tuple(layer for chunk in chunks for layer in chunk.layers)
+    alone = train.recipe is not None and train.recipe.fp4_param_gather
+    return fp4.quantised(layers) - alone * PARAMETER_BYTES * fp4.multiplied(layers)
 
 
 def shards(scenario: Scenario, mesh: Mesh, stage: int) -> tuple[int, int]:

@@ -322,13 +322,18 @@ def communication_leaves_sms(scenario: Scenario) -> list[Problem]:
     ]
 
 
-def fp8_needs_its_tensor_cores(scenario: Scenario) -> list[Problem]:
-    """Only some GPUs multiply FP8 numbers."""
-    gpu = scenario.cluster.node.gpu
-    if scenario.train.precision != "fp8" or gpu.fp8_dense is not None:
+def products_need_their_tensor_cores(scenario: Scenario) -> list[Problem]:
+    """Only some GPUs multiply FP8 numbers, and fewer FP4."""
+    gpu, recipe = scenario.cluster.node.gpu, scenario.train.recipe
+    numbers = {scenario.train.precision, *(dict(recipe.numbers).values() if recipe else ())}
+    if numbers - {"bf16", "fp8"} and gpu.fp4_dense is None:
+        name, other, node = "FP4", "fp8", "b200-8gpu"
+    elif "fp8" in numbers and gpu.fp8_dense is None:
+        name, other, node = "FP8", "bf16", "h100-8gpu"
+    else:
         return []
-    message = f"{gpu.name} has no FP8 tensor cores (its fp8_dense is null)"
-    hint = "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu"
+    message = f"{gpu.name} has no {name} tensor cores (its {name.lower()}_dense is null)"
+    hint = f"set precision to {other}, or choose nodes of a GPU that has them, such as {node}"
     return [problem("TW135", "train.precision", message, hint)]
 
 

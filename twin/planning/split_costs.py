@@ -9,7 +9,6 @@ from twin.arch.ops import Layer, OpClass, Work
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import squares
-from twin.planning.footprint import PARAMETER_BYTES
 from twin.planning.layer_times import PASSES, Scale, each_once, priced_for
 from twin.planning.memory import boundary_bytes
 from twin.planning.offload import host_phases, on_device, share_of
@@ -51,9 +50,9 @@ def layer_ends(layer: Layer, scale: Scale, mesh: Mesh) -> tuple[float, float, fl
     reduces = gathers = 0.0
     if parallel.zero < 2:
         kind = "reduce_scatter" if parallel.zero else "all_reduce"
-        reduces = scale.over_replicas(kind, layer.learned, scenario.train.gradient_bytes)
+        reduces = scale.over_replicas(kind, layer.learned, scenario.train.sent_bytes)
     if parallel.zero in (1, 2):
-        width = 1 if scenario.train.gathers_fp8 else PARAMETER_BYTES
+        width = scenario.train.gathered_bytes
         gathers = scale.over_replicas("all_gather", layer.learned, width)
     issued = scale.host.step([layer]) - scale.host.step([])
     updates = max(_updates(layer, scale, mesh), issued)

@@ -347,7 +347,7 @@ class _Derivation:
             source = f"mean over their shapes, by calibration {self.plan.scenario.calibration.name}"
             share = leaf("efficiency", reached, "share", f"{source} (twin.hardware)")
         else:
-            share = self.given(f"calibration.{name.removesuffix('_fp8')}", "share", "efficiency")
+            share = self.given(f"calibration.{name.partition('_fp')[0]}", "share", "efficiency")
         formula = f"{name}_flop / ({work.peak} * efficiency)"
         return node(f"{name}_seconds", "s", formula, [flop, peak, share], ROOFLINE)
 

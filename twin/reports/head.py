@@ -20,7 +20,12 @@ from twin.spec.kpis import WITH_FAILURES, Kpi
 Interval = tuple[float, float]
 
 UNCALIBRATED = frozenset(
-    ("calibration-of-another-gpu", "calibration-without-fp8", "assumed-calibration")
+    (
+        "calibration-of-another-gpu",
+        "calibration-without-fp8",
+        "calibration-without-fp4",
+        "assumed-calibration",
+    )
 )
 """Codes of the warnings that say that times lie outside the calibrated range."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from twin.arch.kernels import of_mean
 from twin.arch.ops import Op, Work
@@ -16,13 +15,11 @@ from twin.engine.breakdown import EXPOSED
 from twin.engine.program import FROM_HOST, SEND_FORWARD, TO_HOST, Program, Step, parts
 from twin.engine.trace import Trace
 from twin.hardware import matmul
-from twin.hardware.roofline import Price, apart_as, price
+from twin.hardware.roofline import Price, apart_as, has_fp4, price
 from twin.planning.offload import offloaded
 from twin.planning.types import Plan
 from twin.schedules.base import Pass
-
-Precision = Literal["bf16_dense", "fp8_dense"]
-"""The peak that kernels are measured against, by the name of the GPU's field."""
+from twin.spec.calibration import CalibrationSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,8 @@ class Arithmetic:
     """Kernels of one class on one rank per step that arithmetic bounds: their FLOP, and their
     seconds without launches. `by_shape`: their efficiencies follow from their shapes."""
 
-    peak: Precision
+    peak: matmul.Peak
+    """What kernels are measured against."""
     flop: float = 0.0
     seconds: float = 0.0
     by_shape: bool = False
@@ -41,7 +39,7 @@ class Kernels:
     """Work of all passes on one rank per step."""
 
     arithmetic: Mapping[str, Arithmetic]
-    """By the class of the calibration, with `_fp8` where that is their precision."""
+    """By the class of the calibration, with `_fp8` or `_fp4` where that is their precision."""
     bytes: Mapping[str, float]
     """Of kernels bound by device memory, by the field that says which share of it they reach."""
     launched: Mapping[str, float]
@@ -69,7 +67,9 @@ def kernels(plan: Plan) -> Kernels:
         known = matmul.law(work.product, plan.scenario.calibration)
         apart = apart_as(op.kind, plan.scenario.calibration)
         field = f"calibration.streaming.{apart}" if apart else "calibration"
-        launch = _launch_field(work) if known is not None else f"{field}.launch"
+        launch = f"{field}.launch"
+        if known is not None:
+            launch = _launch_field(work, plan.scenario.calibration)
         if getattr(plan.scenario.calibration, f"{name}_launch", None) is not None:
             launch = f"calibration.{name}_launch"  # attention, in one direction
         launched[launch] += work.kernels * per_chunk  # pyright: ignore[reportArgumentType]
@@ -81,8 +81,9 @@ def kernels(plan: Plan) -> Kernels:
             size[f"{field}.bandwidth"] += work.bytes * per_chunk  # pyright: ignore[reportArgumentType]
             continue
         by_shape = known is not None or op.kind == "attention"
-        key = f"{name}_fp8" if _peak(work) == "fp8_dense" else name
-        before = found.get(key, Arithmetic(_peak(work)))
+        peak = matmul.peak_of(work.product)
+        key = name if peak == "bf16_dense" else f"{name}_{peak.removesuffix('_dense')}"
+        before = found.get(key, Arithmetic(peak))
         found[key] = Arithmetic(
             before.peak,
             before.flop + work.flop * per_chunk,
@@ -93,14 +94,12 @@ def kernels(plan: Plan) -> Kernels:
     return Kernels(found, moved, {field: count for field, count in launched.items() if count})
 
 
-def _launch_field(work: Work) -> str:
+def _launch_field(work: Work, calibration: CalibrationSpec) -> str:
     """The field of the scenario that says what launching a product of known shape adds."""
-    assert work.product is not None
-    return f"calibration.matmuls.{work.product.precision}.launch"
-
-
-def _peak(work: Work) -> Precision:
-    return "fp8_dense" if work.product and work.product.precision == "fp8" else "bf16_dense"
+    known = matmul.peak_of(work.product).removesuffix("_dense")
+    if known == "fp4" and not has_fp4(calibration):
+        known = "fp8"
+    return f"calibration.matmuls.{known}.launch"
 
 
 def _price(plan: Plan, op: Op, name: str, work: Work) -> Price:

@@ -8,7 +8,17 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field, Strict
 
 from twin.errors import FieldError
-from twin.spec.base import BytesPerSecond, Count, Flag, Seconds, Share, Spec, Watts, Whole
+from twin.spec.base import (
+    UNWRITTEN,
+    BytesPerSecond,
+    Count,
+    Flag,
+    Seconds,
+    Share,
+    Spec,
+    Watts,
+    Whole,
+)
 
 
 def _in_order(span: tuple[int, int]) -> tuple[int, int]:
@@ -74,6 +84,8 @@ class MatmulsSpec(Spec):
 
     bf16: MatmulSpec | None = None
     fp8: MatmulSpec | None = None
+    fp4: Annotated[MatmulSpec | None, UNWRITTEN] = None
+    """null: as fp8, of the higher peak"""
 
 
 class KernelsSpec(Spec):

@@ -54,6 +54,8 @@ class GpuSpec(Spec):
     """dense BF16/FP16 tensor-core peak"""
     fp8_dense: FlopPerSecond | None = None
     """dense FP8 tensor-core peak; null where there is none"""
+    fp4_dense: Annotated[FlopPerSecond | None, UNWRITTEN] = None
+    """dense FP4 tensor-core peak, of NVFP4 and MXFP4; null where there is none"""
     fp8_any_layout: Flag = False
     """tensor cores read FP8 operands with one scale per tensor in any layout, as from Blackwell on;
     false: along the inner sum only, so that what two products read is kept turned, too"""

@@ -106,23 +106,24 @@ def _shared_width(moe: Moe) -> int:
 def items(moe: Moe, model: ModelSpec, shape: Shape) -> tuple[Item, ...]:
     """From the normed hidden state to the block's output, before the residual."""
     hidden, routed = model.hidden, moe.latent or model.hidden
+    shared, latent, shape = shape.of("shared_experts"), shape.of("latent"), shape.of("experts")
     way = Way.of(moe, routed, shape)
     dispatch = _kept(way, moe, shape)
     sent = next((i + 1 for i, item in enumerate(dispatch) if item.name == "dispatch"), 0)
     part = 1.0 if shape.kept_load is None else shape.kept_load / shape.expert_load
     return (
         *_router(moe, hidden, shape),
-        *(_latent("dispatch_latent", (hidden, routed), shape) if moe.latent else ()),
+        *(_latent("dispatch_latent", (hidden, routed), latent) if moe.latent else ()),
         *dispatch[:sent],
         *(
             replace(op, aside=sent > 0 and shape.overlap_shared)
-            for op in _shared(moe, hidden, shape)
+            for op in _shared(moe, hidden, shared)
         ),
         *(
             _loaded(_keeping(item, part), shape.expert_load)
             for item in (*dispatch[sent:], *_experts(moe, routed, shape))
         ),
-        *_combine(way, moe, hidden, shape),
+        *_combine(way, moe, hidden, shape, latent),
     )
 
 
@@ -213,7 +214,7 @@ def _kept(way: Way, moe: Moe, shape: Shape) -> tuple[Item, ...]:
     if not shape.per_tensor:
         return keeps
     casts = arrived("experts", way.routed, shape, held(moe, shape))
-    return (*(keeps if shape.scaling == "row" else steps), *casts)
+    return (*(keeps if shape.by_rows else steps), *casts)
 
 
 def _experts(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
@@ -283,7 +284,7 @@ def _weighed(values: int) -> Op:
     return streaming("experts_weigh", forward, backward, single, there)
 
 
-def _combine(way: Way, moe: Moe, hidden: int, shape: Shape) -> tuple[Item, ...]:
+def _combine(way: Way, moe: Moe, hidden: int, shape: Shape, latent: Shape) -> tuple[Item, ...]:
     """Brings results back and sums them per token, and with the shared experts' output."""
     back = chosen(shape).combine(way, moe, shape)
     sent = next((i for i, item in enumerate(back) if isinstance(item, Exchange)), 0)
@@ -292,7 +293,7 @@ def _combine(way: Way, moe: Moe, hidden: int, shape: Shape) -> tuple[Item, ...]:
         quantise = Work(0.0, (ELEMENT + FP8) * way.tokens, 1)
         steps.append(Op("combine_cast", "cast", Work(), quantise))
     if moe.latent:
-        steps += _latent("combine_latent", (moe.latent, hidden), shape)
+        steps += _latent("combine_latent", (moe.latent, hidden), latent)
     if moe.shared_experts:
         rows = float(ELEMENT * shape.local_tokens * hidden)
         steps.append(streaming("shared_add", Work(0.0, 3 * rows, 1), Work(), 0.0, rows))

@@ -193,7 +193,8 @@ def _layers(model: str | Tree, row: PublishedRow) -> int:
 
 def _precision(row: PublishedRow) -> str:
     if row.precision == "fp4":
-        raise Unreadable("products in FP4: the twin has bf16 and FP8")
+        words = str(row.fields.get("precision", "")).lower()
+        return "mxfp4" if "mxfp4" in words else "nvfp4"
     return row.precision
 
 

@@ -209,7 +209,10 @@ def levers(contest: Decision) -> Iterator[Lever | NoLever]:
 def _products(scenario: Scenario) -> str:
     """The efficiency that most matrix products of a run have."""
     matmuls = scenario.calibration.matmuls
-    if matmuls is not None and scenario.train.precision == "fp8" and matmuls.fp8 is not None:
+    numbers = scenario.train.precision
+    if numbers in ("nvfp4", "mxfp4") and matmuls is not None and matmuls.fp4 is not None:
+        return "calibration.matmuls.fp4.efficiency"
+    if matmuls is not None and numbers != "bf16" and matmuls.fp8 is not None:
         return "calibration.matmuls.fp8.efficiency"
     if matmuls is not None and matmuls.bf16 is not None:
         return "calibration.matmuls.bf16.efficiency"

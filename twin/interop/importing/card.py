@@ -52,6 +52,7 @@ _PRECISIONS: Final = {
     "fp8_cs": "--fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather",
     "fp8_sc": "--fp8-format hybrid --fp8-recipe blockwise",
     "fp8_ds": "--fp8-format hybrid --fp8-recipe delayed --fp8-param-gather",
+    "nvfp4": "--fp4-format e2m1 --fp4-param-gather",
 }
 _NODES: Final = {
     "H100": "h100-8gpu",
@@ -176,7 +177,7 @@ def _in_words(entry: Entry, source: Source) -> Launch:
         message = f"the catalog has no model of the name `{name}`"
         raise UsageError([Problem("TW011", "--architecture", message, "--architecture NAME")])
     if entry.precision not in _PRECISIONS:
-        message = f"products in `{entry.precision}` cannot be expressed: bf16 and FP8 can"
+        message = f"products in `{entry.precision}` cannot be expressed: bf16, FP8 and NVFP4 can"
         raise UsageError([Problem("TW042", "precision", message, "")])
     said = dict(_DEGREE.findall(entry.words))
     if batch := _BATCH.search(entry.words):

@@ -32,6 +32,7 @@ from twin.interop.losses import Loss, losses_of
 from twin.interop.model_arguments import Options, arguments, model_options
 from twin.loading.files import read_data
 from twin.optimizers.adamw import AdamW
+from twin.optimizers.base import Optimizer
 from twin.planning.experts import MERGING
 from twin.planning.types import Plan
 from twin.scenario import ParallelSpec, Scenario, TrainSpec
@@ -217,7 +218,8 @@ def of_stages(plan: Plan) -> tuple[str, ...]:
 def _training(scenario: Scenario) -> Options:
     train = scenario.train
     optimizer = train.optimizer
-    short = isinstance(optimizer, AdamW) and optimizer.moments == "bf16"
+    first, second = _moments(optimizer)
+    short = (first, second) != ("fp32", "fp32")
     on_host = bool(_memory(scenario)["optimizer-cpu-offload"])
     return {
         "seq-length": train.sequence,
@@ -230,11 +232,20 @@ def _training(scenario: Scenario) -> Options:
         "optimizer": "adam" if isinstance(optimizer, AdamW) else "muon",
         "qk-clip": optimizer.kind == "muonclip",
         "use-precision-aware-optimizer": short or on_host,
-        "exp-avg-dtype": "bf16" if short else None,
-        "exp-avg-sq-dtype": "bf16" if short else None,
+        "exp-avg-dtype": None if first == "fp32" else first,
+        "exp-avg-sq-dtype": None if second == "fp32" else second,
         "manual-gc": scenario.gc_interval is not None,
         "manual-gc-interval": scenario.gc_interval,
     }
+
+
+def _moments(optimizer: Optimizer) -> tuple[str, str]:
+    """Numbers of both moments, as Megatron-LM has them: 8 bits are FP8."""
+    if not isinstance(optimizer, AdamW):
+        return "fp32", "fp32"
+    both = optimizer.moments, optimizer.variance or optimizer.moments
+    first, second = ("fp8" if one == "int8" else one for one in both)
+    return first, second
 
 
 def _numbers(train: TrainSpec) -> Options:
@@ -247,11 +258,26 @@ def _numbers(train: TrainSpec) -> Options:
         "fp8-format": form if fp8 else None,
         "fp8-recipe": recipe if fp8 and recipe else None,
         "fp8-param-gather": fp8 and train.fp8_param_gather,
+        **_recipe(train),
         "grad-reduce-in-bf16": short,
         "accumulate-allreduce-grads-in-fp32": not short,
         "attention-backend": train.attention_kernel,
         "cross-entropy-loss-fusion": train.cross_entropy == "fused",
         "transformer-impl": "transformer_engine",
+    }
+
+
+def _recipe(train: TrainSpec) -> Options:
+    """What a recipe says beside FP8."""
+    recipe, fp4 = train.recipe, train.precision in ("nvfp4", "mxfp4")
+    ends = (recipe.bf16_first, recipe.bf16_last) if recipe else (0, 0)
+    return {
+        "fp4-format": "e2m1" if fp4 else None,
+        "fp4-recipe": "nvfp4" if fp4 else None,
+        "fp4-param-gather": fp4 and recipe is not None and recipe.fp4_param_gather,
+        "first-last-layers-bf16": ends != (0, 0),
+        "num-layers-at-start-in-bf16": ends[0] if ends != (0, 0) else None,
+        "num-layers-at-end-in-bf16": ends[1] if ends != (0, 0) else None,
     }
 
 

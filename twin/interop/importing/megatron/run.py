@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from twin.interop.importing.megatron.launch_file import Arguments
 from twin.interop.importing.megatron.model import split_of
@@ -228,15 +228,46 @@ def _numbers(args: Arguments) -> Fields:
     elif not bf16:
         args.remark("Neither `--bf16` nor `--fp16`: products are counted in bf16 all the same.")
     found: Fields = {"gradients": "bf16" if short or (fp16 and not exact) else "fp32"}
-    if not args.text("fp8-format", "", ("", "e4m3", "hybrid")):
+    if args.text("fp4-format", "", ("", "e2m1")):
         args.taken |= {"fp8-recipe", "fp8-param-gather"}
+        return found | {"recipe": _nvfp4(args)}
+    args.taken |= {"fp4-recipe", "fp4-param-gather"}
+    if not args.text("fp8-format", "", ("", "e4m3", "hybrid")):
+        args.taken |= {"fp8-recipe", "fp8-param-gather", *_ENDS}
         return found
     recipe = args.text("fp8-recipe", "delayed", (*SCALING, "custom"))
     if recipe == "custom":
         args.remark("`--fp8-recipe custom` is counted as blockwise scaling.")
     gathered = {"fp8_param_gather": args.flag("fp8-param-gather")}
-    scaling = SCALING.get(recipe, "block")
-    return found | {"precision": "fp8", "fp8_scaling": scaling} | gathered
+    numbers: Fields = {"precision": "fp8", "fp8_scaling": SCALING.get(recipe, "block")} | gathered
+    if ends := _ends(args):
+        return found | {"recipe": {"name": recipe} | numbers | ends}
+    return found | numbers
+
+
+def _nvfp4(args: Arguments) -> Fields:
+    """Of products in FP4, of which Megatron-LM has one recipe; a factory of others is a function of
+    whoever calls it."""
+    if args.text("fp4-recipe", "nvfp4", ("nvfp4", "custom")) == "custom":
+        args.remark("`--fp4-recipe custom` is counted as nvfp4.")
+    gathered = {"fp4_param_gather": args.flag("fp4-param-gather")}
+    return {"name": "nvfp4", "precision": "nvfp4"} | gathered | _ends(args)
+
+
+_ENDS: Final = {
+    "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"
+}  # fmt: skip
+
+
+def _ends(args: Arguments) -> Fields:
+    """First and last layers in bf16."""
+    args.taken |= _ENDS
+    if not args.flag("first-last-layers-bf16"):
+        return {}
+    return {
+        "bf16_first": args.count("num-layers-at-start-in-bf16", 1, least=0),
+        "bf16_last": args.count("num-layers-at-end-in-bf16", 1, least=0),
+    }
 
 
 def _attention(args: Arguments) -> str:
@@ -249,7 +280,7 @@ def _attention(args: Arguments) -> str:
 def _optimizer(args: Arguments) -> Fields:
     kind = args.text("optimizer", "adam")
     clip = args.flag("qk-clip")
-    moments = {args.text("exp-avg-dtype", "fp32"), args.text("exp-avg-sq-dtype", "fp32")}
+    args.taken |= {"exp-avg-dtype", "exp-avg-sq-dtype"}
     if kind in ("muon", "dist_muon"):
         sharded = kind == "dist_muon" or args.flag("use-distributed-optimizer")
         owners = "partitioned" if sharded else "replicated"
@@ -258,7 +289,13 @@ def _optimizer(args: Arguments) -> Fields:
         args.remark("QK-clip goes with Muon here: left out.")
     if kind != "adam":
         args.refuse("optimizer", f"`--optimizer {kind}` cannot be expressed", "adam or muon")
-    if moments - {"fp32", "bf16"} or len(moments) > 1:
-        shown = " and ".join(sorted(moments))
-        args.remark(f"Moments in {shown} are counted as bf16.")
-    return {"kind": "adamw", "moments": "fp32" if moments == {"fp32"} else "bf16"}
+    return {"kind": "adamw"} | _moments(args)
+
+
+def _moments(args: Arguments) -> Fields:
+    """Numbers of both moments; fp16 is counted as bf16."""
+    both = [args.text(name, "fp32") for name in ("exp-avg-dtype", "exp-avg-sq-dtype")]
+    if "fp16" in both:
+        args.remark("Moments in fp16 are counted as bf16.")
+    first, second = ("bf16" if one not in ("fp32", "fp8") else one for one in both)
+    return {"moments": first} | ({"variance": second} if second != first else {})
