@@ -31,6 +31,7 @@ OWN: dict[PartKind, tuple[str, str]] = {
     "software": ("own-stack", "extends: megatron-core\nkind: assumed\nrelease: '2027'\n"),
     "serving": ("own-engine", "extends: vllm-v1\nkind: assumed\ngraphs: 64\n"),
     "calibrations": ("own-profile", "extends: h100-hopper-bf16\nkind: assumed\ngemm: 0.5\n"),
+    "recipes": ("own-recipe", "extends: te-nvfp4\nsource: twin\nkind: assumed\nbf16_last: 4\n"),
     "updaters": ("own-updater", "extends: checkpoint-engine-vllm\nkind: assumed\nnics: 4\n"),
     "prices": ("own-price", "extends: h100-cluster-2024\nkind: assumed\nnode: 290kUSD\n"),
     "sites": ("own-site", "extends: us-average\nkind: assumed\npue: 1.3\n"),

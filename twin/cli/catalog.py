@@ -35,6 +35,7 @@ from twin.spec.data import RephrasingRecipe, TrajectoryRecipe
 from twin.spec.goodput import FailuresSpec, RestartSpec
 from twin.spec.inference import EngineSpec
 from twin.spec.model import ModelSpec
+from twin.spec.recipe import RecipeSpec
 from twin.spec.software import OperationSpec, SoftwareSpec
 from twin.spec.weight_update import UpdaterSpec
 from twin.units import format_quantity
@@ -170,10 +171,24 @@ def _facts(part: Part[Spec]) -> str:  # noqa: C901, PLR0911, PLR0912  one per ki
             host = "a host thread" if spec.host else "no work per operation"
             gpus = ", ".join(spec.calibrations) or "no GPU"
             return f"{spec.framework}, {spec.release}; {host}; calibrations for {gpus}"
+        case RecipeSpec():
+            return _numbers(spec)
         case UpdaterSpec():
             return f"measured on {spec.gpu}, {spec.software}, {spec.date}"
         case _:
             return type(spec).__name__
+
+
+def _numbers(spec: RecipeSpec) -> str:
+    """What a recipe multiplies, and where it keeps more bits."""
+    scaled = f" scaled by {spec.fp8_scaling}" if spec.precision == "fp8" else ""
+    facts = [f"products in {spec.precision}{scaled}"]
+    if spec.bf16_first or spec.bf16_last:
+        facts.append(f"{spec.bf16_first} first and {spec.bf16_last} last layers in bf16")
+    for name, parts in (("bf16", spec.bf16_parts), ("fp8", spec.fp8_parts)):
+        if parts:
+            facts.append(f"{', '.join(parts)} in {name}")
+    return "; ".join(facts)
 
 
 def _interruptions(spec: FailuresSpec, part: Part[Spec]) -> str:

@@ -110,6 +110,8 @@ class GroupedAttention(Spec):
     """only queries, keys and values add a bias"""
     qk_norm: Flag = False
     """an RMSNorm over each head's query and key"""
+    qk_norm_whole: Annotated[Flag, UNWRITTEN] = False
+    """that norm is over the queries, or keys, of all heads together"""
     sinks: Flag = False
     """one learned logit per head in the softmax"""
     window: Count | None = None
@@ -151,6 +153,9 @@ class Moe(Spec):
     latent: Annotated[Count | None, UNWRITTEN] = None
     """width to which tokens are projected before they go to routed experts, and from which the sum
     of these is projected back; null: the model's"""
+    zero_experts: Annotated[Whole, UNWRITTEN] = 0
+    """further experts of the router that give a token back as it came; `top_k` counts those that
+    compute, on average"""
     shared_experts: Whole = 0
     """experts that every token visits"""
     shared_width: Count | None = None

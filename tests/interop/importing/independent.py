@@ -5,6 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+BIASED = ("qwen2", "qwen2_moe", "gpt_oss", "glm4_moe", "seed_oss")
+"""Families whose queries, keys and values have biases."""
+NORMED = (
+    "qwen3", "qwen3_moe", "qwen3_next", "glm4_moe", "dots1", "bailing_moe", "hunyuan_v1_moe",
+)  # fmt: skip
+"""Families with a norm over each head's query and key."""
+CORRECTED = (
+    "kimi_linear", "glm4_moe", "dots1", "bailing_moe", "minimax_m2", "ernie4_5_moe",
+)  # fmt: skip
+"""Families whose router has a correction of each expert, whatever the configuration says."""
+
 
 def counted(config: dict[str, Any]) -> int:
     """All parameters of the released language model, without prediction layers."""
@@ -14,6 +25,8 @@ def counted(config: dict[str, Any]) -> int:
         block = {"M": mamba, "*": attention, "E": squared_experts}
         letters = config["hybrid_override_pattern"]
         return tables + sum(block[one](config) + width for one in letters) + width
+    if config["model_type"] == "longcat_flash":
+        return tables + config["num_layers"] * double_layer(config) + width
     layers = sum(
         mixing(config, layer) + feed_forward(config, layer) + 2 * width
         for layer in range(config["num_hidden_layers"])
@@ -28,6 +41,16 @@ def mixing(config: dict[str, Any], layer: int) -> int:
     if config["model_type"] == "qwen3_next" and (layer + 1) % config["full_attention_interval"]:
         return delta_net(config)
     return attention(config)
+
+
+def double_layer(config: dict[str, Any]) -> int:
+    """LongCat-Flash: two latent attentions, two dense blocks, experts with a router that also
+    scores those without matrices, four norms."""
+    width, experts = config["hidden_size"], config["n_routed_experts"]
+    chosen = experts + config["zero_expert_num"]
+    routed = experts * 3 * width * config["expert_ffn_hidden_size"] + chosen * (width + 1)
+    half = attention(config) + 3 * width * config["ffn_hidden_size"] + 2 * width
+    return 2 * half + routed
 
 
 def delta_attention(config: dict[str, Any], linear: dict[str, int]) -> int:
@@ -75,8 +98,10 @@ def attention(config: dict[str, Any]) -> int:
     shared = config.get("num_key_value_heads", heads)
     q, k, v, o = (width * n * size for n in (heads, shared, shared, heads))
     own = config["model_type"]
-    biases = (heads + 2 * shared) * size if own in ("qwen2", "qwen2_moe", "gpt_oss") else 0
-    norms = 2 * size if own in ("qwen3", "qwen3_moe", "qwen3_next") else 0
+    biases = (heads + 2 * shared) * size if own in BIASED else 0
+    norms = 2 * size if own in NORMED else 0
+    if own in ("minimax_m2", "olmo2", "olmo3"):
+        norms = (heads + shared) * size
     gate = q if own == "qwen3_next" else 0
     sinks = width + heads if own == "gpt_oss" else 0  # and the bias of the output
     return q + k + v + o + biases + norms + gate + sinks
@@ -104,20 +129,27 @@ def feed_forward(config: dict[str, Any], layer: int) -> int:
     experts = next(
         (
             config[k]
-            for k in ("n_routed_experts", "num_local_experts", "num_experts")
+            for k in ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
             if k in config
         ),
         0,
     )
-    if not experts or layer < config.get("first_k_dense_replace", 0):
+    first = config.get("first_k_dense_replace", config.get("moe_layer_start_index", 0))
+    if not experts or layer < first:
         return 3 * width * config["intermediate_size"]
-    inner = config.get("moe_intermediate_size", config["intermediate_size"])
+    inner = of_layer(config.get("moe_intermediate_size", config["intermediate_size"]), layer)
     routed = experts * 3 * width * inner + experts * width
     if config["model_type"] == "gpt_oss":
         routed += experts + experts * (2 * inner + width)
-    if config.get("topk_method") == "noaux_tc" or config["model_type"] == "kimi_linear":
+    if config.get("topk_method") == "noaux_tc" or config["model_type"] in CORRECTED:
         routed += experts
     if "shared_expert_intermediate_size" in config:
         return routed + 3 * width * config["shared_expert_intermediate_size"] + width
-    shared = config.get("n_shared_experts") or config.get("num_shared_experts") or 0
+    names = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+    shared = next((config[name] for name in names if config.get(name)), 0)
+    shared = shared or of_layer(config.get("num_shared_expert", 0), layer)
     return routed + shared * 3 * width * inner
+
+
+def of_layer(value: int | list[int], layer: int) -> int:
+    return value[layer] if isinstance(value, list) else value

@@ -24,6 +24,25 @@ PUBLISHED = {
     # Every number is the total that Hugging Face shows for the released safetensors of the model
     # (`safetensors.total` of its API, or half the `total_size` of its index in bf16), unless said.
     "deepseek-v2": 235_741_434_880,
+    "dots-llm1": 142_774_381_696,
+    "ernie-4.5-0.3b": 360_748_032,
+    "ernie-4.5-21b-a3b": 21_825_437_888,
+    # 356,785,898,816 with the prediction layer (below).
+    "glm-4.6": 352_797_829_024,
+    # 753,864,139,008 with the prediction layer (below).
+    "glm-5": 743_911_218_432,
+    "hunyuan-a13b": 80_393_183_232,
+    "ling-1t": 999_705_328_640,
+    "ling-mini-2.0": 16_255_643_392,
+    # 561,862,880,256 with the prediction module, of which the configuration says nothing (below).
+    "longcat-flash": 560_664_980_480,
+    "minimax-m2": 228_689_764_864,
+    "mistral-7b-v0.3": 7_248_023_552,
+    "mistral-nemo-12b": 12_247_782_400,
+    "olmo-2-13b": 13_716_198_400,
+    "olmo-3-7b": 7_298_011_136,
+    "phi-4": 14_659_507_200,
+    "seed-oss-36b": 36_151_104_512,
     "deepseek-v2-lite": 15_706_484_224,
     # microsoft/MAI-DS-R1: DeepSeek-V3's weights in bf16, without the prediction layer.
     "deepseek-v3": 671_026_419_200,
@@ -103,6 +122,35 @@ def test_the_prediction_layer_is_what_deepseek_r1_has_more() -> None:
     found = parameters(air)
     assert found.total == 106_852_251_264
     assert found.total + found.multi_token_prediction + copies == 110_468_824_832
+
+
+@pytest.mark.parametrize(
+    ("name", "published", "copies"),
+    [
+        ("glm-4.6", 356_785_898_816, 0),
+        ("glm-5", 753_864_139_008, 0),
+        ("longcat-flash", 561_862_880_256, 1),
+    ],
+)
+def test_a_prediction_layer_is_what_is_published_more(
+    name: str, published: int, copies: int
+) -> None:
+    """Files of GLM repeat neither embedding nor head, those of LongCat-Flash the embedding. Its
+    module has one half of a layer, without experts."""
+    own = read_hf_config(CONFIGS / f"{name}.json", name).model
+    found = parameters(own.model_copy(update={"mtp_layers": 1}))
+    more = found.multi_token_prediction + copies * own.vocab * own.hidden
+    assert found.total + more == published
+
+
+def test_of_experts_without_matrices_the_router_has_a_row() -> None:
+    """LongCat-Flash: 12 of 768 are chosen, of which 256 give a token back, so that 8 compute."""
+    found = read_hf_config(CONFIGS / "longcat-flash.json", "l")
+    assert found.model.moe is not None
+    assert (found.model.moe.top_k, found.model.moe.zero_experts) == (8, 256)
+    assert any("8 compute on average" in one for one in found.warnings)
+    halves = [found.model.blocks(layer) for layer in range(found.model.layers)]
+    assert halves == [("attention", "moe"), ("attention", "dense")] * 28
 
 
 def test_the_prediction_module_is_what_qwen3_next_has_more() -> None:

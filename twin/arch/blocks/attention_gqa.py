@@ -1,8 +1,10 @@
 """Multi-head attention, grouped-query when there are fewer key-value heads (arXiv:2305.13245).
 
 One GEMM makes queries, keys and values; norms over heads and rotary positions follow where the
-model has them. Tensor parallel by head (Shoeybi et al. 2019, arXiv:1909.08053, section 3). Sinks (a
-learned logit per head in the softmax, gpt-oss) weigh something and cost nothing else. A gate on the
+model has them. A norm over all heads together (MiniMax-M2, OLMo 2) moves as much; that tensor ranks
+sum its squares, 4 bytes per token, is left out. Tensor parallel by head (Shoeybi et al. 2019,
+arXiv:1909.08053, section 3). Sinks (a learned logit per head in the softmax, gpt-oss) weigh
+something and cost nothing else. A gate on the
 output (Qwen3-Next) is as wide as the queries, made by the same product, and multiplied behind a
 sigmoid by one kernel.
 
@@ -68,7 +70,10 @@ def _vectors(attention: GroupedAttention, model: ModelSpec, width: int) -> Itera
         yield vector("qkv.bias", "attention", width, "rows")
     if attention.bias:
         yield vector("out.bias", "attention", model.hidden)
-    if attention.qk_norm:
+    if attention.qk_norm_whole:
+        yield vector("q_norm.gain", "attention", attention.heads * attention.head_dim, "rows")
+        yield vector("k_norm.gain", "attention", attention.kv_heads * attention.head_dim, "rows")
+    elif attention.qk_norm:
         yield from norm_gains("q_norm", "rmsnorm", attention.head_dim, "attention")
         yield from norm_gains("k_norm", "rmsnorm", attention.head_dim, "attention")
     if attention.sinks:
@@ -143,7 +148,7 @@ def _queries_keys(
     back."""
     queries = norm("q_norm", tokens * own.query, own.qk_dim)
     keys = norm("k_norm", tokens * own.key_value, own.qk_dim)
-    norms = (queries, keys) if attention.qk_norm else ()
+    norms = (queries, keys) if attention.qk_norm or attention.qk_norm_whole else ()
     if not model.rotary or model.learned_positions:
         return norms
     kept = sum(one.saved for one in norms)

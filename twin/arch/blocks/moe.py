@@ -28,6 +28,8 @@ Assumptions, all named:
   is kept for the weights' gradient, 4 x top-k x hidden bytes per token.
 - A layer that runs again asks for numbers of rows again.
 - With `Shape.pads` rows are copied once more before and behind the experts, both ways.
+- Experts that give a token back as it came (`Moe.zero_experts`, LongCat-Flash) are the router's
+  alone: such a token stays where it is.
 - Experts of one rank get the same rows each; a grouped GEMM is slower where they do not, because
   the last tile of each expert is not full.
 - Tensor ranks do not cut router and shared experts: each is whole on every tensor rank. With
@@ -57,14 +59,15 @@ def parameters(moe: Moe, model: ModelSpec) -> tuple[Parameter, ...]:
     one."""
     hidden, shared, up = model.hidden, _shared_width(moe), _up(moe)
     routed = moe.latent or hidden
-    bias = Parameter("router.bias", "router", "buffer", moe.experts)
+    choices = moe.experts + moe.zero_experts
+    bias = Parameter("router.bias", "router", "buffer", choices)
     beside = (
         matrix("shared.up", "shared_experts", (hidden, shared), "replicated", up),
         matrix("shared.down", "shared_experts", (shared, hidden), "replicated"),
         *((matrix("shared.gate", "shared_experts", (hidden, 1), "replicated"),) * moe.shared_gate),
     )
     return (
-        matrix("router", "router", (hidden, moe.experts), "replicated"),
+        matrix("router", "router", (hidden, choices), "replicated"),
         *((bias,) if moe.correction_bias else ()),
         *(beside if shared else ()),
         *((matrix("latent", "router", (hidden, routed), "replicated", 2),) if moe.latent else ()),
@@ -152,11 +155,11 @@ def _router(moe: Moe, hidden: int, shape: Shape) -> tuple[Op, ...]:
     """Logits, then scores, top-k and weights. Keeps the fp32 scores, and 4 + 4 bytes for the
     weight and the index of each choice. Eager kernels: score, bias, top-k, gather, sum, divide,
     scale."""
-    tokens = shape.local_tokens
-    logits = SINGLE * tokens * moe.experts
+    tokens, choices = shape.local_tokens, moe.experts + moe.zero_experts
+    logits = SINGLE * tokens * choices
     chosen = 2 * SINGLE * tokens * moe.top_k
-    gating = linear("router", Matmul(tokens, hidden, moe.experts, accumulate=shape.accumulate))
-    wider = (SINGLE - ELEMENT) * tokens * moe.experts  # logits and their gradients are fp32
+    gating = linear("router", Matmul(tokens, hidden, choices, accumulate=shape.accumulate))
+    wider = (SINGLE - ELEMENT) * tokens * choices  # logits and their gradients are fp32
     forward, backward, weight = (
         replace(work, bytes=work.bytes + wider)
         for work in (gating.forward, gating.backward, gating.weight)

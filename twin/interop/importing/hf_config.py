@@ -15,12 +15,21 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
 from twin.interop.importing.hf_hybrids import gpt_oss, kimi_linear, nemotron_h, qwen3_next
+from twin.interop.importing.hf_mixtures import (
+    bailing_moe,
+    dots1,
+    ernie4_5_moe,
+    glm4_moe,
+    hunyuan_moe,
+    longcat_flash,
+    minimax_m2,
+)
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, windows
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
@@ -138,6 +147,13 @@ def _validated(fields: Fields, keys: Keys) -> ModelSpec:
         ) from None
 
 
+_EPS: Final = ("mixtral", "phi3", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_moe", "longcat_flash")
+"""Families whose norms add 1e-5 where the configuration is silent."""
+_THETAS: Final = {
+    "mixtral": 1e6, "minimax_m2": 5e6, "ernie4_5": 5e5, "ernie4_5_moe": 5e5, "longcat_flash": 1e7,
+}  # fmt: skip
+
+
 def _common(keys: Keys) -> Fields:
     """What every family says alike."""
     why = "the twin's gated block is SwiGLU"
@@ -145,14 +161,15 @@ def _common(keys: Keys) -> Fields:
     if keys.get("attention_dropout", 0.0):
         keys.left_out.append("dropout in attention")
     keys.taken.add("intermediate_size")
-    mixtral = keys.get("model_type") == "mixtral"
+    kind = str(keys.get("model_type"))
+    halved = kind == "longcat_flash"
     return {
-        "layers": keys.count("num_hidden_layers"),
+        "layers": keys.count("num_layers" if halved else "num_hidden_layers"),
         "hidden": keys.count("hidden_size"),
         "vocab": keys.count("vocab_size"),
         "norm": "rmsnorm",
-        "norm_eps": keys.number("rms_norm_eps", 1e-5 if mixtral else 1e-6),
-        "rope": rope(keys, theta=1e6 if mixtral else 1e4),
+        "norm_eps": keys.number("rms_norm_eps", 1e-5 if kind in _EPS else 1e-6),
+        "rope": rope(keys, theta=_THETAS.get(kind, 1e4)),
         "tied_embeddings": keys.flag("tie_word_embeddings"),
     }
 
@@ -177,6 +194,47 @@ def _mixtral(keys: Keys) -> Fields:
         "width": keys.count("intermediate_size"),
     }
     return {"attention": grouped(keys, **windows(keys)), "ffn": dense(keys), "moe": moe}
+
+
+def _mistral(keys: Keys) -> Fields:
+    return {"attention": grouped(keys, **windows(keys)), "ffn": dense(keys)}
+
+
+def _phi3(keys: Keys) -> Fields:
+    """Phi-3 and 4: queries, keys and values from one matrix, gate and up from another."""
+    if keys.get("resid_pdrop", 0.0) or keys.get("embd_pdrop", 0.0):
+        keys.left_out.append("dropout of residuals and of the embedding")
+    keys.taken |= {"original_max_position_embeddings"}
+    bias = keys.flag("attention_bias")
+    own = grouped(keys, bias=bias, **windows(keys))
+    return {"attention": own, "ffn": dense(keys, keys.flag("mlp_bias"))}
+
+
+def _seed_oss(keys: Keys) -> Fields:
+    """Seed-OSS: biases of queries, keys and values, and none of the output."""
+    keys.must_be("attention_out_bias", False, why="only queries, keys and values have a bias")
+    if keys.get("residual_dropout", 0.0):
+        keys.left_out.append("dropout of residuals")
+    bias = keys.flag("attention_bias", default=True)
+    return {
+        "attention": grouped(keys, qkv_bias=bias),
+        "ffn": dense(keys, keys.flag("mlp_bias")),
+    }
+
+
+def _ernie(keys: Keys) -> Fields:
+    bias = keys.flag("use_bias")
+    tied = keys.flag("tie_word_embeddings", default=True)
+    own = grouped(keys, bias=bias)
+    return {"attention": own, "ffn": dense(keys, bias), "tied_embeddings": tied}
+
+
+def _olmo(keys: Keys) -> Fields:
+    """OLMo 2 and 3: norms behind attention and feed-forward block, which moves no other bytes, and
+    one norm over the queries, or keys, of all heads."""
+    bias = keys.flag("attention_bias")
+    own = grouped(keys, bias=bias, qk_norm_whole=True, **windows(keys))
+    return {"attention": own, "ffn": dense(keys)}
 
 
 def _qwen2(keys: Keys) -> Fields:
@@ -272,11 +330,25 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "kimi_k2": _deepseek,
     "deepseek_v2": _deepseek,
     "deepseek_v32": _deepseek_sparse,
+    "glm_moe_dsa": _deepseek_sparse,
+    "glm4_moe": glm4_moe,
+    "dots1": dots1,
+    "bailing_moe": bailing_moe,
+    "minimax_m2": minimax_m2,
+    "longcat_flash": longcat_flash,
+    "ernie4_5": _ernie,
+    "ernie4_5_moe": ernie4_5_moe,
+    "hunyuan_v1_moe": hunyuan_moe,
     "kimi_linear": kimi_linear,
     "qwen3_next": qwen3_next,
     "nemotron_h": nemotron_h,
     "gpt_oss": gpt_oss,
     "llama": _llama,
+    "mistral": _mistral,
+    "phi3": _phi3,
+    "seed_oss": _seed_oss,
+    "olmo2": _olmo,
+    "olmo3": _olmo,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
