@@ -123,7 +123,7 @@ def test_every_mixer_has_a_model_in_the_catalog(kind: str) -> None:
     assert own
     for model in own:
         found = Counter(one.kind for one in layers(model, SHAPE))
-        assert sum(found.values()) == model.layers + 2
+        assert sum(found.values()) == model.layers + 2 + 2 * model.mtp_layers
 
 
 @pytest.mark.parametrize(

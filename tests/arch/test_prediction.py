@@ -88,3 +88,39 @@ def test_a_module_keeps_what_pytorchs_autograd_keeps_before_its_layer():
     names = ("embedding_lookup", "mtp_embedding_norm", "mtp_hidden_norm", "mtp_join")
     kept = sum(item.saved for item in items if item.name in names)
     assert saved.bytes - statistics == kept == pytest.approx(3 * 2 * 16 * 48)
+
+
+NEMOTRON = catalog("nemotron-3-super-120b-a12b-mtp")
+
+
+def test_a_module_of_two_layers_has_attention_and_experts() -> None:
+    """Nemotron 3 Super: 123,611,012,096 are published, in which the corrections of 512 experts in
+    each of 40 layers and the module are not counted."""
+    count = parameters(NEMOTRON)
+    assert count.total + count.multi_token_prediction - 41 * 512 == 123_611_012_096
+    stack = layers(NEMOTRON, Shape(1, 4096))
+    module, own = stack[-5], {layer.kind: layer for layer in stack[1:-5]}
+    names = [item.name for item in module.items]
+    assert names.index("qkv") < names.index("attention_residual") < names.index("router")
+    attention = next(one for one in stack if any(item.name == "qkv" for item in one.items))
+    joined = 2 * 4096**2 + 2 * 4096
+    assert module.weights.total == attention.weights.total + own["moe"].weights.total + joined
+    assert module.heads == 32
+
+
+def test_modules_that_share_weights_have_them_once_and_all_their_work() -> None:
+    first, head, second, other, _ = layers(NEMOTRON, Shape(1, 4096))[-5:]
+    assert (second.weights.total, second.matrices, other.weights.total) == (0, (), 0)
+    assert second.items == first.items
+    assert other.items == head.items
+    apart = layers(NEMOTRON.model_copy(update={"mtp_shared": False}), Shape(1, 4096))
+    assert apart[-3].weights == first.weights
+    assert parameters(NEMOTRON).multi_token_prediction * 2 == (
+        parameters(NEMOTRON.model_copy(update={"mtp_shared": False})).multi_token_prediction
+    )
+
+
+def test_a_module_of_one_layer_like_the_last_may_say_so() -> None:
+    model = TINY["tiny-mtp"]
+    said = model.model_copy(update={"mtp_pattern": ("attention+moe",)})
+    assert layers(said, Shape(1, 16)) == layers(model, Shape(1, 16))

@@ -109,7 +109,9 @@ def parameters(model: ModelSpec) -> Parameters:
         activated_experts=int(parts["routed_experts"] * _used(model)),
         output=model.vocab * model.hidden,
         total_if_all_moe=_total(_table(_all_moe(model))),
-        multi_token_prediction=model.mtp_layers * _prediction_layer(model),
+        multi_token_prediction=(1 if model.mtp_shared else model.mtp_layers)
+        * _prediction_layer(model)
+        * bool(model.mtp_layers),
     )
 
 
@@ -176,7 +178,7 @@ def _total(table: list[tuple[Parameter, int]]) -> int:
 
 
 def _prediction_layer(model: ModelSpec) -> int:
-    """Parameters of one prediction module: a layer like the last, norms of the two inputs and of
+    """Parameters of one prediction module: its layers, norms of the two inputs and of
     the output, and the projection of both inputs to one."""
     rows = (*parameters_of(model, "mtp"), *norm_gains("norm", model.norm, model.hidden))
     return sum(row.elements for row in rows)

@@ -4,8 +4,10 @@ predict further tokens, head.
 A transformer layer is pre-norm: x + attention(norm(x)), then x + ffn(norm(x)). In a pattern another
 mixer may stand for attention (`twin.arch.mixer`), and a layer may have the first or the second
 block only. Layers of one sort are one shared object, so that depth costs nothing. A prediction
-module is two entries of the stack: `mtp`, whose transformer layer is like the model's last, and a
-head with a norm of its own and the model's projection. All heads belong to one stage, so the
+module is two entries of the stack: `mtp`, whose transformer layer is like the model's last, or
+whose layers are those of `mtp_pattern` (Nemotron 3: attention, then experts), and a head with a
+norm of its own and the model's projection. Modules may share their weights, which then are there
+once. All heads belong to one stage, so the
 projection and its gradient are there once; the embedding's table is on that stage a second time,
 unless it is the first, too.
 """
@@ -151,7 +153,8 @@ def parameters_of(model: ModelSpec, kind: str) -> tuple[Parameter, ...]:
         case "head":
             return head.parameters(model)
         case "mtp":
-            return (*mtp.parameters(model), *parameters_of(model, _last(model)))
+            own = (row for one in _predicting(model) for row in parameters_of(model, one))
+            return (*mtp.parameters(model), *own)
         case _:
             mixer, feed = _blocks(kind)
             return (
@@ -196,7 +199,8 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
             items = _frozen(model, shape, head.items(model, shape))
             return Layer(kind, items, own, hidden, frozen=frozen, tied=tied)
         case _:
-            mixer, _ = _blocks(_last(model) if kind == "mtp" else kind)
+            sorts = _predicting(model) if kind == "mtp" else (kind,)
+            attends = any(mixer_of(one) in ATTENTION for one in sorts)
             return Layer(
                 _role(kind),
                 _frozen(model, shape, _transformer(model, shape, kind)),
@@ -204,7 +208,7 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
                 _module_input(model, shape) if kind == "mtp" else hidden,
                 shapes,
                 frozen=frozen,
-                heads=model.attention.heads // shape.tensor if mixer in ATTENTION else 0,
+                heads=model.attention.heads // shape.tensor if attends else 0,
                 query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
             )
 
@@ -242,12 +246,13 @@ def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[It
 def _transformer(model: ModelSpec, shape: Shape, kind: str) -> tuple[Item, ...]:
     tokens, width = shape.local_tokens, model.hidden
     if kind == "mtp":
-        _, *layer = _transformer(model, shape, _last(model))
+        (_, *first), *others = (_transformer(model, shape, one) for one in _predicting(model))
         return (
             layer_input(_module_input(model, shape)),
             *embedding.rows(model, shape, saved=ELEMENT * tokens * width),
             *mtp.items(model, shape),
-            *layer,
+            *first,
+            *(item for layer in others for item in layer),
         )
     mixer, feed = _blocks(kind)
     return (
@@ -279,9 +284,11 @@ def _fed(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
     )
 
 
-def _last(model: ModelSpec) -> str:
-    """The sort of the last transformer layer, which those of prediction modules are like."""
-    return kinds(model)[-2]
+def _predicting(model: ModelSpec) -> tuple[str, ...]:
+    """The sorts of the transformer layers of a prediction module: one like the last of the model,
+    or those of its pattern."""
+    own = tuple(_sort(*blocks_of(entry)) for entry in model.mtp_pattern)
+    return own or kinds(model)[-2:-1]
 
 
 def _module_input(model: ModelSpec, shape: Shape) -> float:
@@ -301,6 +308,9 @@ def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
     made = (module, replace(_layer(model, shape, "head"), weights=own, tied=Weights()))
     table = () if model.tied_embeddings else on_rank(embedding.parameters(model)[:1], shape)
     first = replace(module, tied=weights(table)), made[1]
+    if model.mtp_shared:
+        bare = {"weights": Weights(), "matrices": (), "query_key": 0}
+        made = (replace(module, **bare), replace(made[1], weights=Weights()))
     return (*first, *made * (model.mtp_layers - 1))
 
 

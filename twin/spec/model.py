@@ -253,6 +253,11 @@ class ModelSpec(Spec):
     mtp_layers: Annotated[Whole, Field(le=100)] = 0
     """modules that predict further tokens: each a transformer layer, a projection and a use of
     embedding and head"""
+    mtp_pattern: Annotated[tuple[str, ...], UNWRITTEN] = ()
+    """layers of such a module in order, in the words of `pattern`; empty: one like the last of the
+    model"""
+    mtp_shared: Annotated[Flag, UNWRITTEN] = False
+    """all such modules use the weights of the first"""
     left_out: str = ""
     """what the real model has beside this; a warning says so"""
 
@@ -275,7 +280,7 @@ class ModelSpec(Spec):
         """Whether the layer at this position, from 0, has routed experts."""
         return self.blocks(layer)[1] == "moe"
 
-    @field_validator("pattern")
+    @field_validator("pattern", "mtp_pattern")
     @classmethod
     def _pattern_names_blocks(
         cls, pattern: tuple[str, ...], info: ValidationInfo
@@ -290,7 +295,8 @@ class ModelSpec(Spec):
             message = f"`{wrong}` names no blocks of this model"
             names = f"{', '.join(mixers)}; {', '.join(feeds)}; or two joined by a plus"
             raise FieldError("TW017", message, f"write {names}")
-        if pattern and moe is not None and (moe.first_dense_layers or moe.every > 1):
+        whole = info.field_name == "pattern"
+        if whole and pattern and moe is not None and (moe.first_dense_layers or moe.every > 1):
             message = "`pattern` says which layers have experts, and `moe` says so, too"
             fix = "leave out moe.first_dense_layers and moe.every"
             raise FieldError("TW017", message, fix)

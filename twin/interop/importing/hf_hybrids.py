@@ -116,12 +116,17 @@ def nemotron_h(keys: Keys) -> Fields:
     keys.must_be("use_conv_bias", True, why="the convolution here has a bias")
     for key in ("use_bias", "mamba_proj_bias", "attention_bias", "mlp_bias"):
         keys.must_be(key, False, why="Nemotron's blocks here have no biases")
-    if keys.count("num_nextn_predict_layers", 0, least=0):
-        keys.left_out.append("modules that predict further tokens, each of two layers")
+    modules = keys.count("num_nextn_predict_layers", 0, least=0)
+    ahead = [_NEMOTRON[one] for one in str(keys.get("mtp_hybrid_override_pattern", ""))]
+    listed_ahead: list[Any] = keys.get("mtp_layers_block_type", [])
+    ahead = ahead or [_NEMOTRON_WORDS.get(str(one), str(one)) for one in listed_ahead]
+    if modules and not ahead:
+        keys.left_out.append("modules that predict further tokens, of layers that nobody names")
     keys.must_be("sliding_window", None, why="its attention has no windows")
     if keys.get("hidden_dropout", 0.0):
         keys.left_out.append("dropout of hidden states")
-    keys.taken |= {"expand", "norm_eps", "mtp_hybrid_override_pattern", "mtp_layers_block_type"}
+    keys.taken |= {"expand", "norm_eps"}
+    shared = keys.flag("mtp_use_repeated_layer", default=True)
     experts = _nemotron_experts(keys) if "moe" in pattern else None
     return {
         "layers": len(pattern),
@@ -140,6 +145,8 @@ def nemotron_h(keys: Keys) -> Fields:
         "pattern": pattern,
         "norm_eps": keys.number("layer_norm_epsilon", 1e-5),
         "rotary": False,
+        **({"mtp_layers": modules, "mtp_pattern": ahead} if modules and ahead else {}),
+        **({"mtp_shared": shared} if modules > 1 and ahead else {}),
     }
 
 
