@@ -12,35 +12,23 @@ from torch.nn import functional
 from tests.arch.models import catalog
 from tests.arch.test_gated_delta import token_by_token
 from tests.arch.torch_mixers import (
-    block_parameters,
+    MixerLaws,
     chunked,
     flop_of,
     keeping,
-    kept_by,
-    kept_of,
     normed,
     ops,
     shifted,
-    torch_parameters,
+    tiny,
     weighed,
     whole,
 )
 from twin.arch.blocks.kda import CHUNK, Kda
 from twin.arch.count import flop_per_token, matrix_weights
 from twin.arch.ops import Shape
-from twin.spec.model import DenseFfn, GroupedAttention, ModelSpec
 
 SPEC = Kda(kind="kda", num_heads=4, head_dim=16)
-MODEL = ModelSpec(
-    name="tiny-kda",
-    layers=2,
-    hidden=32,
-    vocab=96,
-    attention=GroupedAttention(kind="gqa", heads=4, kv_heads=2, head_dim=8),
-    ffn=DenseFfn(kind="swiglu", width=64),
-    mixer=SPEC,
-    pattern=("kda+dense", "attention+dense"),
-)
+MODEL = tiny(SPEC)
 SHAPE = Shape(1, 2 * CHUNK)
 WIDTH = 4 * 16
 
@@ -107,14 +95,10 @@ class Block(nn.Module):
         return self.out(weighed(o, gate, self.gain).flatten(2))
 
 
-def test_the_rule_in_chunks_is_the_rule_token_by_token() -> None:
-    torch.testing.assert_close(delta(*inputs()), token_by_token(*inputs()))
-
-
-def test_flop_between_tokens_are_those_that_pytorch_counts() -> None:
-    own = ops(MODEL, SHAPE)["mixer_core"]
-    assert own.forward.flop == flop_of(lambda: delta(*inputs()))
-    assert own.forward.flop == SHAPE.tokens * SPEC.flop()
+class TestKda(MixerLaws):
+    model, shape = MODEL, SHAPE
+    module, chunks, recurrence, inputs = Block, delta, token_by_token, inputs
+    on_every_rank = frozenset({"mixer_in_thin"})
 
 
 def test_backward_does_twice_as_many_and_makes_w_u_and_states_again() -> None:
@@ -125,16 +109,6 @@ def test_backward_does_twice_as_many_and_makes_w_u_and_states_again() -> None:
     # The state before the first chunk has no gradient, and nothing reads that behind the last.
     missing = 4 * (2 * CHUNK * 4 * 16 * 16)
     assert ops(MODEL, SHAPE)["mixer_core"].backward.flop == twice + missing + again
-
-
-def test_parameters_are_those_of_the_module() -> None:
-    assert block_parameters(MODEL) == torch_parameters(Block())
-
-
-def test_kept_bytes_are_those_of_pytorchs_autograd() -> None:
-    module = Block().bfloat16()
-    x = torch.randn(1, SHAPE.sequence, 32, dtype=torch.bfloat16, requires_grad=True)
-    assert kept_by(module, x) == kept_of(ops(MODEL, SHAPE).values())
 
 
 def test_products_of_their_own_do_the_same_work() -> None:

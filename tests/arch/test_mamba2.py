@@ -12,11 +12,9 @@ from torch.nn import functional
 
 from tests.arch.models import catalog
 from tests.arch.torch_mixers import (
-    block_parameters,
+    MixerLaws,
     flop_of,
     keeping,
-    kept_by,
-    kept_of,
     ops,
     torch_parameters,
     weighed,
@@ -107,14 +105,9 @@ class Block(nn.Module):
         return self.out(weighed(o, wide[..., :64], self.gain))
 
 
-def test_ssd_in_chunks_is_the_recurrence() -> None:
-    torch.testing.assert_close(dual(*inputs()), token_by_token(*inputs()))
-
-
-def test_flop_between_tokens_are_those_that_pytorch_counts() -> None:
-    own = ops(MODEL, SHAPE)["mixer_core"]
-    assert own.forward.flop == flop_of(lambda: dual(*inputs()))
-    assert own.forward.flop == SHAPE.tokens * SPEC.flop()
+class TestMamba2(MixerLaws):
+    model, shape = MODEL, SHAPE
+    module, chunks, recurrence, inputs = Block, dual, token_by_token, inputs
 
 
 def test_backward_does_twice_as_many_and_makes_states_and_scores_again() -> None:
@@ -125,16 +118,6 @@ def test_backward_does_twice_as_many_and_makes_states_and_scores_again() -> None
     # The state before the first chunk is zero and needs no gradient.
     missing = 2 * 32 * 2 * 4 * 8 * 16
     assert ops(MODEL, SHAPE)["mixer_core"].backward.flop == twice + missing + again
-
-
-def test_parameters_are_those_of_the_module() -> None:
-    assert block_parameters(MODEL) == torch_parameters(Block())
-
-
-def test_kept_bytes_are_those_of_pytorchs_autograd() -> None:
-    module = Block().bfloat16()
-    x = torch.randn(1, SHAPE.sequence, 32, dtype=torch.bfloat16, requires_grad=True)
-    assert kept_by(module, x) == kept_of(ops(MODEL, SHAPE).values())
 
 
 def test_layers_of_one_block_have_one_norm_and_one_residual() -> None:
@@ -176,15 +159,6 @@ def test_ungated_experts_of_a_latent_width_do_what_pytorch_counts() -> None:
     found = sum(item.forward.flop for item in layer.items if isinstance(item, Op))
     assert found == flop_of(lambda: module(torch.randn(SHAPE.sequence, 32)))
     assert layer.weights.total - 32 == torch_parameters(module)
-
-
-@pytest.mark.parametrize("tensor", [1, 2])
-def test_tensor_ranks_cut_all_work_by_group(tensor: int) -> None:
-    one, whole = ops(MODEL, Shape(1, 96, tensor=tensor)), ops(MODEL, SHAPE)
-    assert {name: op.saved * tensor for name, op in one.items()} == {
-        name: op.saved for name, op in whole.items()
-    }
-    assert one["mixer_core"].forward.flop * tensor == whole["mixer_core"].forward.flop
 
 
 def test_a_nemotron_3_nano_token_costs_20_gigaflop_to_train() -> None:

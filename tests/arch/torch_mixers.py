@@ -7,6 +7,8 @@ Shapes: B sequences, S tokens of each, N chunks of C tokens, H heads, K width of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +17,68 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.arch.test_activations import Saved
+from twin.arch.mixer import Block
 from twin.arch.ops import Op, Shape
 from twin.arch.stack import layers, parameters_of
-from twin.spec.model import ModelSpec
+from twin.spec.model import DenseFfn, GroupedAttention, ModelSpec
+
+
+class MixerLaws:
+    """What holds of every mixer: a subclass in the block's own test names the model whose first
+    layer has it, a shape, the same block as a PyTorch module, what it does between tokens in chunks
+    and one by one, and inputs of both."""
+
+    model: ClassVar[ModelSpec]
+    shape: ClassVar[Shape]
+    module: ClassVar[type[nn.Module]]
+    chunks: ClassVar[Callable[..., Tensor]]
+    recurrence: ClassVar[Callable[..., Tensor]]
+    inputs: ClassVar[Callable[[], list[Tensor]]]
+    on_every_rank: ClassVar[frozenset[str]] = frozenset()
+    """Operations of which tensor ranks do more than their heads' part."""
+
+    def test_the_rule_in_chunks_is_the_rule_token_by_token(self) -> None:
+        own = type(self)
+        torch.testing.assert_close(own.chunks(*own.inputs()), own.recurrence(*own.inputs()))
+
+    def test_flop_between_tokens_are_those_that_pytorch_counts(self) -> None:
+        own, block = type(self), self.model.mixer
+        assert isinstance(block, Block)
+        found = ops(self.model, self.shape)["mixer_core"].forward.flop
+        assert found == flop_of(lambda: own.chunks(*own.inputs()))
+        assert found == self.shape.tokens * block.flop()
+
+    def test_parameters_are_those_of_the_module(self) -> None:
+        assert block_parameters(self.model) == torch_parameters(self.module())
+
+    def test_kept_bytes_are_those_of_pytorchs_autograd(self) -> None:
+        x = torch.randn(1, self.shape.sequence, self.model.hidden, dtype=torch.bfloat16)
+        module = self.module().bfloat16()
+        found = ops(self.model, self.shape).values()
+        assert kept_by(module, x.requires_grad_()) == kept_of(found)
+
+    def test_tensor_ranks_cut_all_work_by_head(self) -> None:
+        one = ops(self.model, self.shape)
+        for name, half in ops(self.model, replace(self.shape, tensor=2)).items():
+            if name in self.on_every_rank:
+                continue
+            assert 2 * half.forward.flop == one[name].forward.flop
+            assert 2 * half.saved == one[name].saved
+
+
+def tiny(mixer: Block, **more: Any) -> ModelSpec:
+    """A layer with the mixer, and one with attention."""
+    return ModelSpec(
+        name=f"tiny-{mixer.kind}",
+        layers=2,
+        hidden=32,
+        vocab=96,
+        attention=GroupedAttention(kind="gqa", heads=4, kv_heads=2, head_dim=8),
+        ffn=DenseFfn(kind="swiglu", width=64),
+        mixer=mixer,
+        pattern=(f"{mixer.kind}+dense", "attention+dense"),
+        **more,
+    )
 
 
 def ops(model: ModelSpec, shape: Shape, start: str = "mixer_") -> dict[str, Op]:

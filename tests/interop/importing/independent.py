@@ -38,6 +38,9 @@ def mixing(config: dict[str, Any], layer: int) -> int:
     linear = config.get("linear_attn_config", {})
     if layer + 1 in linear.get("kda_layers", ()):
         return delta_attention(config, linear)
+    if config["model_type"] == "minimax_m1" and not config["attn_type_list"][layer]:
+        wide = config["num_attention_heads"] * config["head_dim"]
+        return 5 * config["hidden_size"] * wide + wide  # q, k, v, gate, out, norm
     if config["model_type"] == "qwen3_next" and (layer + 1) % config["full_attention_interval"]:
         return delta_net(config)
     return attention(config)

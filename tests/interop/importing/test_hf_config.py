@@ -36,6 +36,7 @@ PUBLISHED = {
     "ling-mini-2.0": 16_255_643_392,
     # 561,862,880,256 with the prediction module, of which the configuration says nothing (below).
     "longcat-flash": 560_664_980_480,
+    "minimax-m1": 456_089_655_296,
     "minimax-m2": 228_689_764_864,
     "mistral-7b-v0.3": 7_248_023_552,
     "mistral-nemo-12b": 12_247_782_400,

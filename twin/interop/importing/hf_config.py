@@ -20,7 +20,13 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.hf_hybrids import gpt_oss, kimi_linear, nemotron_h, qwen3_next
+from twin.interop.importing.hf_hybrids import (
+    gpt_oss,
+    kimi_linear,
+    minimax,
+    nemotron_h,
+    qwen3_next,
+)
 from twin.interop.importing.hf_mixtures import (
     bailing_moe,
     dots1,
@@ -339,6 +345,7 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "ernie4_5": _ernie,
     "ernie4_5_moe": ernie4_5_moe,
     "hunyuan_v1_moe": hunyuan_moe,
+    "minimax_m1": minimax,
     "kimi_linear": kimi_linear,
     "qwen3_next": qwen3_next,
     "nemotron_h": nemotron_h,

@@ -92,6 +92,43 @@ def qwen3_next(keys: Keys) -> Fields:
     }
 
 
+def minimax(keys: Keys) -> Fields:
+    """MiniMax-Text-01 and M1: lightning attention, and softmax attention in the layers of which
+    `attn_type_list` says 1; experts everywhere."""
+    keys.must_be("shared_intermediate_size", 0, why="it has no shared experts")
+    keys.must_be("sliding_window", None, why="its attention has no windows")
+    found: list[Any] = keys.get("attn_type_list", [])
+    kinds = layer_types(keys, {"linear_attention": "lightning", "full_attention": "attention"})
+    kinds = kinds or tuple("attention" if one else "lightning" for one in found)
+    layers = keys.count("num_hidden_layers")
+    if len(kinds) != layers:
+        keys.refuse("attn_type_list", f"it has {len(kinds)} layers, and the model {layers}")
+    keys.taken |= {
+        "postnorm", "rotary_dim", "shared_moe_mode", "layernorm_mlp_alpha", "layernorm_mlp_beta",
+        "layernorm_linear_attention_alpha", "layernorm_linear_attention_beta",
+        "layernorm_full_attention_alpha", "layernorm_full_attention_beta", "mlp_alpha_factor",
+        "linear_attn_alpha_factor", "linear_attn_beta_factor", "full_attn_alpha_factor",
+        "full_attn_beta_factor", "mlp_beta_factor",
+    }  # fmt: skip
+    own = grouped(keys)
+    return {
+        "attention": own,
+        "mixer": {
+            "kind": "lightning",
+            "num_heads": own["heads"],
+            "head_dim": own["head_dim"],
+            "chunk": keys.count("block_size", 256),
+        },
+        "ffn": dense(keys),
+        "moe": {
+            "experts": keys.count("num_local_experts"),
+            "top_k": keys.count("num_experts_per_tok"),
+            "width": keys.count("intermediate_size"),
+        },
+        "pattern": shortest([f"{one}+moe" for one in kinds]),
+    }
+
+
 _NEMOTRON: Final = MappingProxyType({"M": "mamba2", "*": "attention", "-": "dense", "E": "moe"})
 """Letters of `hybrid_override_pattern`, each a layer of one block."""
 _NEMOTRON_WORDS: Final = MappingProxyType({
