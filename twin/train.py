@@ -19,8 +19,8 @@ from twin.spec.base import UNWRITTEN, Flag, Spec, Tokens, written_as
 from twin.spec.model import LoraSpec
 from twin.spec.recipe import Precision, RecipeSpec, Scaling
 
-_OF_A_RECIPE: Final = ("precision", "fp8_scaling", "fp8_param_gather")
-"""Fields that a recipe says."""
+_OF_A_RECIPE: Final = {"precision": "bf16", "fp8_scaling": "block", "fp8_param_gather": False}
+"""Fields that a recipe says, and what they are without one."""
 
 
 class TrainSpec(Spec):
@@ -109,14 +109,15 @@ class TrainSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _numbers_of_the_recipe(cls, written: Any) -> Any:
-        """What a recipe says; beside it nothing else may be written of that."""
+        """What a recipe says. What is written of that as if there were none gives way; nothing else
+        may stand beside it."""
         recipe = written.get("recipe") if isinstance(written, Mapping) else None
         if recipe is None:
             return written
         said = recipe if isinstance(recipe, Mapping) else recipe.model_dump()
         own = {name: said[name] for name in _OF_A_RECIPE if said.get(name) is not None}
         for name in own.keys() & written.keys():
-            if written[name] != own[name]:
+            if written[name] not in (own[name], _OF_A_RECIPE[name]):
                 message = f"`train.{name}: {written[name]}` stands beside a recipe of {own[name]}"
                 raise FieldError("TW017", message, f"leave out `{name}`, or `recipe`")
         return {**written, **own}

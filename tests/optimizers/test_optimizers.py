@@ -300,3 +300,26 @@ def test_the_norm_reads_each_gradient_of_the_shard_once() -> None:
 def test_shapes_that_do_not_cover_the_matrices_are_a_mistake_of_ours() -> None:
     with pytest.raises(AssertionError, match="expert: shapes hold 0"):
         MuonClip().step(Share(weights((EXPERTS,))))
+
+
+def test_moments_in_8_bits_weigh_a_byte_and_their_scales() -> None:
+    """Master weights of 4 bytes; int8 has an fp32 scale per 256 values. DeepSeek-V3's bf16: 8."""
+    held = Weights(tensor=256)
+    sizes = {
+        kind: AdamW(moments=kind).state_bytes(held)[0] / 256
+        for kind in ("fp32", "bf16", "fp8", "int8")
+    }
+    assert sizes == {"fp32": 12, "bf16": 8, "fp8": 6, "int8": 6 + 2 * 4 / 256}
+    assert AdamW(moments="fp8", variance="bf16").state_bytes(held)[0] == 256 * (4 + 1 + 2)
+
+
+def test_moments_in_fp8_are_made_fp32_and_back_around_the_update() -> None:
+    """Transformer Engine's FusedAdam: of each moment 22 bytes move where int8 moves 2 and a
+    little, and three kernels more."""
+    share = Share(Weights(tensor=1000))
+    works = {kind: total(AdamW(moments=kind).step(share).works) for kind in ("fp8", "int8")}
+    assert works["fp8"].bytes == 1000 * (4 + 2 * 4 + 2 + 2 * 22)
+    assert works["int8"].bytes == pytest.approx(1000 * (4 + 2 * 4 + 2 + 4 * (1 + 4 / 256)))
+    assert works["fp8"].kernels - works["int8"].kernels == 6
+    one = total(AdamW(moments="bf16", variance="fp8").step(share).works)
+    assert one.bytes == 1000 * (4 + 2 * 4 + 2 + 4 + 22)
