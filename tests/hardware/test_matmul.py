@@ -120,6 +120,24 @@ def test_fp8_doubles_the_peak_and_needs_its_precision_to_be_written() -> None:
     assert speed_of_light(work(bf16), GPU) == 2 * speed_of_light(work(fp8), GPU)
 
 
+def test_fp4_takes_the_law_of_fp8_at_its_own_peak_where_it_has_none() -> None:
+    """A GPU of 400 TFLOP/s in FP4. What is extrapolated so is not covered."""
+    gpu, own = GPU.model_copy(update={"fp4_dense": 400e12}), profile()
+    fp8, fp4 = (work(Product(6400, 256, 1_800, precision=one)) for one in ("fp8", "nvfp4"))
+    costs = [price("gemm", one, gpu, own).arithmetic for one in (fp8, fp4)]
+    assert costs[0] == pytest.approx(2 * costs[1])
+    assert covered("gemm", fp8, own)
+    assert not covered("gemm", fp4, own)
+    assert own.matmuls is not None
+    laws = own.matmuls.model_copy(update={"fp4": own.matmuls.fp8})
+    assert covered("gemm", fp4, own.model_copy(update={"matmuls": laws}))
+
+
+@pytest.mark.parametrize(("width", "whole"), [(32, True), (48, False), (64, True)])
+def test_sixteen_bytes_are_32_numbers_in_fp4(width: int, whole: bool) -> None:
+    assert matmul.aligned(Product(128, width, 64, precision="mxfp4")) == whole
+
+
 def test_groups_and_weight_gradients_keep_their_shares() -> None:
     """One group of the weight's gradient sums over its own rows: the ramp sees 1,800 of 18,000."""
     plain = price("gemm", work(Product(12_800, 256, 1_800)), GPU, profile())

@@ -215,6 +215,7 @@ MEMORY: dict[str, list[Any]] = {
 TRAIN: dict[str, list[Any]] = {
     "tokens": ["1T", "1048576000tok"],
     "optimizer": [{"kind": "adamw"}, {"kind": "adamw", "moments": "bf16"}, {"kind": "muon"},
+                  {"kind": "adamw", "moments": "fp8", "variance": "bf16"},
                   {"kind": "muonclip", "newton_schulz": "partitioned"}],
     "precision": ["bf16", "fp8"],
     "fp8_scaling": ["block", "tensor", "current", "mx", "row"],

@@ -219,5 +219,8 @@ def test_a_card_beside_its_recipes_is_read_from_them_else_from_its_words(checkou
     assert any("does not say" in remark for remark in words.remarks)
     beside = replace(source, folder=checkout)
     assert card.launch_of_entry(first, beside).parallel.expert == 8
-    with pytest.raises(UsageError, match="nvfp4"):
-        card.launch_of_entry(second, source)
+    recipe = card.launch_of_entry(second, source).train.recipe
+    assert recipe is not None
+    assert (recipe.precision, recipe.fp4_param_gather) == ("nvfp4", True)
+    with pytest.raises(UsageError, match="int4"):
+        card.launch_of_entry(replace(second, precision="int4"), source)

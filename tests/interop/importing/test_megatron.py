@@ -391,3 +391,29 @@ def test_a_file_without_arguments_is_refused(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(UsageError, match="TW041"):
         read_megatron(file)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("--fp4-format e2m1 --fp4-param-gather", ("nvfp4", True, 0, 0)),
+        ("--fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-end-in-bf16 4",
+         ("nvfp4", False, 1, 4)),
+        ("--first-last-layers-bf16 --num-layers-at-start-in-bf16 2", ("fp8", False, 2, 1)),
+    ],
+)  # fmt: skip
+def test_fp4_and_layers_in_bf16_are_a_recipe(more: str, told: tuple[str, bool, int, int]) -> None:
+    train = read_megatron(LAUNCHES / "llama3-8b-fp8.sh", {}, [more]).train
+    recipe = train.recipe
+    assert recipe is not None
+    found = (recipe.precision, recipe.fp4_param_gather, recipe.bf16_first, recipe.bf16_last)
+    assert found == told
+    assert train.precision == told[0]
+
+
+def test_moments_may_differ_and_8_bits_are_fp8() -> None:
+    more = "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp16"
+    launch = read_megatron(LAUNCHES / "llama3-8b-fp8.sh", {}, [more])
+    told = launch.train.optimizer.model_dump()
+    assert told == {"kind": "adamw", "moments": "fp8", "variance": "bf16"}
+    assert any("fp16 are counted as bf16" in one for one in launch.remarks)
