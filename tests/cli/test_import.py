@@ -188,7 +188,7 @@ def test_a_card_is_predicted_and_compared_in_one_command(
     assert "Predicted / measured" in done.out
     assert "20.0 s" in done.out
     answer = json.loads(twin_command("import", str(LAUNCHES / "card.yaml"), "--json").out)
-    assert [one["gpu"] for one in answer["entries"]] == ["H100"]  # products in FP4 are refused
+    assert [one["gpu"] for one in answer["entries"]] == ["H100", "GB300"]
     again = twin_command("run", "card.scenario.yaml", "--json")
     assert again.code in (0, 4)
     assert f"{json.loads(again.out)['kpis']['step_seconds'] / 20.0:.2f}" in done.out

@@ -134,7 +134,7 @@ toy.yaml:6:13: TW014 expected a whole number, got the text `4`
 --set:1:23: TW016 the text `fp17` is not one of the choices
   | --set train.precision=fp17
   |                       ^^^^
-  hint: write one of: bf16, fp8""",
+  hint: write one of: bf16, fp8, nvfp4, mxfp4""",
         overrides=("train.precision=fp17",),
     ),
     WrongInput(

@@ -38,7 +38,7 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.query_heads_share_keys_evenly, {}),
     (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE}}),
     (feasibility.dense_layers_are_layers, {"model": {"moe": MOE | {"first_dense_layers": 8}}}),
-    (feasibility.fp8_needs_its_tensor_cores, {"train": {"precision": "bf16"}}),
+    (feasibility.products_need_their_tensor_cores, {"train": {"precision": "bf16"}}),
     (feasibility.places_need_their_dispatcher,
         {"model": {"moe": MOE}, "train": {"expert_capacity": 1.25}}),
     (feasibility.loads_name_every_expert,

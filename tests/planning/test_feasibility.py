@@ -74,7 +74,7 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
         "model.attention.kv_heads", "nearest kv_heads=2 or 4"),
     (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE | {"top_k": 17}}},
         "model.moe.top_k", "at most 16"),
-    (feasibility.fp8_needs_its_tensor_cores, {"train": {"precision": "fp8"}}, "train.precision",
+    (feasibility.products_need_their_tensor_cores, {"train": {"precision": "fp8"}}, "train.precision",
         "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu"),
     (feasibility.measured_power_is_above_idle, {"calibration": {"power": "1W"}},
         "calibration.power", "write the power limit of the GPU that was measured, or null"),
