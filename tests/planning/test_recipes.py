@@ -48,8 +48,8 @@ def test_what_a_recipe_says_may_be_written_again_and_not_otherwise() -> None:
 
 
 def test_a_recipe_may_be_refined_where_it_is_used() -> None:
-    more = ("train.recipe.bf16_last=4", "train.recipe.without=[hadamard]")
-    shape = shape_of(made("train.recipe=te-nvfp4", *more))
+    refined = "{extends: te-nvfp4, bf16_last: 4, without: [hadamard]}"
+    shape = shape_of(made(f"train.recipe={refined}"))
     assert (shape.precision, shape.bf16_ends, shape.without) == ("nvfp4", (0, 4), ("hadamard",))
 
 
