@@ -4,7 +4,7 @@ optimizers and of routing, whose members declare their own sections."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -111,16 +111,21 @@ class TrainSpec(Spec):
     def _numbers_of_the_recipe(cls, written: Any) -> Any:
         """What a recipe says. What is written of that as if there were none gives way; nothing else
         may stand beside it."""
-        recipe = written.get("recipe") if isinstance(written, Mapping) else None
-        if recipe is None:
+        if not isinstance(written, Mapping):
             return written
-        said = recipe if isinstance(recipe, Mapping) else recipe.model_dump()
+        fields = dict(cast("Mapping[str, Any]", written))
+        recipe = fields.get("recipe")
+        if isinstance(recipe, RecipeSpec):
+            recipe = recipe.model_dump()
+        if not isinstance(recipe, Mapping):
+            return fields
+        said = cast("Mapping[str, Any]", recipe)
         own = {name: said[name] for name in _OF_A_RECIPE if said.get(name) is not None}
-        for name in own.keys() & written.keys():
-            if written[name] not in (own[name], _OF_A_RECIPE[name]):
-                message = f"`train.{name}: {written[name]}` stands beside a recipe of {own[name]}"
+        for name in own.keys() & fields.keys():
+            if fields[name] not in (own[name], _OF_A_RECIPE[name]):
+                message = f"`train.{name}: {fields[name]}` stands beside a recipe of {own[name]}"
                 raise FieldError("TW017", message, f"leave out `{name}`, or `recipe`")
-        return {**written, **own}
+        return fields | own
 
     @field_validator("global_batch", mode="before")
     @classmethod

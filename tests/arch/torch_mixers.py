@@ -33,19 +33,23 @@ class MixerLaws:
     module: ClassVar[type[nn.Module]]
     chunks: ClassVar[Callable[..., Tensor]]
     recurrence: ClassVar[Callable[..., Tensor]]
-    inputs: ClassVar[Callable[[], list[Tensor]]]
+    inputs: ClassVar[Callable[..., list[Tensor]]]
     on_every_rank: ClassVar[frozenset[str]] = frozenset()
     """Operations of which tensor ranks do more than their heads' part."""
 
+    def given(self) -> list[Tensor]:
+        return type(self).inputs()
+
     def test_the_rule_in_chunks_is_the_rule_token_by_token(self) -> None:
+        given = self.given()
         own = type(self)
-        torch.testing.assert_close(own.chunks(*own.inputs()), own.recurrence(*own.inputs()))
+        torch.testing.assert_close(own.chunks(*given), own.recurrence(*given))
 
     def test_flop_between_tokens_are_those_that_pytorch_counts(self) -> None:
-        own, block = type(self), self.model.mixer
+        own, block, given = type(self), self.model.mixer, self.given()
         assert isinstance(block, Block)
         found = ops(self.model, self.shape)["mixer_core"].forward.flop
-        assert found == flop_of(lambda: own.chunks(*own.inputs()))
+        assert found == flop_of(lambda: own.chunks(*given))
         assert found == self.shape.tokens * block.flop()
 
     def test_parameters_are_those_of_the_module(self) -> None:

@@ -3,7 +3,7 @@ Defaults are those of the configuration classes in `transformers`, or of the rel
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent
 from twin.interop.importing.keys import Keys
@@ -184,6 +184,7 @@ def _each(keys: Keys, key: str, default: int) -> int:
     value: Any = keys.get(key, default)
     if not isinstance(value, list):
         return keys.count(key, default)
-    if not value or any(one != value[0] for one in value):
+    found = set(cast("list[int]", value))
+    if len(found) != 1:
         keys.refuse(key, f"`{key}` differs between layers, and has to be alike")
-    return int(value[0]) if value else default
+    return max(found, default=default)
