@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.evidence.validate.rows import row, shipped
+from twin.evidence.validate import other_rows
 from twin.evidence.validate.answer import RowResult, not_predicted
 from twin.evidence.validate.other_rows import schedules as bubbles
 from twin.evidence.validate.other_rows import weight_updates as updates
@@ -141,6 +142,20 @@ def test_the_baseline_of_gains_is_a_step() -> None:
     (one,) = answer(shipped("megascale-ablation-256"))
     assert one.metric == "step_seconds"
     assert abs(one.error or 1.0) < 0.05
+
+
+def test_steps_of_a_growing_batch_sum_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of b sequences takes 1 s + b / 100; steps are counted one by one, each with the batch
+    that its tokens have grown to, over 469 billion of 14.8 trillion tokens."""
+    monkeypatch.setattr(other_rows, "_step_of", lambda row, batch, sequence: 1 + batch / 100)
+    (one,) = answer(shipped("deepseek-v3-report-total-gpu-hours"))
+    seconds, tokens, first, last = 0.0, 0.0, 3072, 15360
+    while tokens < 469e9:
+        batch = first + (last - first) * tokens / 469e9
+        seconds += 1 + batch / 100
+        tokens += batch * 4096
+    seconds += (14.8e12 - tokens) / (last * 4096) * (1 + last / 100)
+    assert one.predicted == pytest.approx(2048 * seconds, rel=1e-4)
 
 
 @pytest.mark.slow

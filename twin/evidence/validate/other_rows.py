@@ -241,7 +241,7 @@ def unanswered(category: str) -> Answers[[]]:
     return lambda row: (refused(row, "none", reason),)
 
 
-_RAMP: Final = re.compile(r"ramp (\d+)->(\d+) sequences over first (\d+)B tokens; seq (\d+)")
+_RAMP: Final = re.compile(r"ramp (\d+)->(\d+) sequences over first (\d+)b tokens; seq (\d+)")
 """How a batch grew: from and to how many sequences, over how many tokens."""
 NO_RUN: Final = "not told: layout, batch and length of sequences of a whole run"
 
@@ -267,7 +267,7 @@ RUN_SECONDS: Final = "gpu_seconds"
 
 def _whole_run(row: PublishedRow) -> RowResult:
     """GPU-seconds of a pre-training whose batch grew evenly. A step takes longer by as much for
-    every further sequence, so that those of the first and the last batch tell all between."""
+    every further sequence, so that those of the last batch and of half of it tell all others."""
     grew = _RAMP.search(row.words)
     hours, tokens = (
         number(row.metrics, name) for name in ("pretrain_gpu_hours", "tokens_trillion")
@@ -275,11 +275,11 @@ def _whole_run(row: PublishedRow) -> RowResult:
     if grew is None or hours is None or tokens is None or row.gpus is None:
         raise Unreadable(NO_RUN)
     first, last, billions, sequence = map(int, grew.groups())
-    low, high = (_step_of(row, batch, sequence) for batch in (first, last))
-    each = (high - low) / (last - first)
+    half, high = (_step_of(row, batch, sequence) for batch in (last // 2, last))
+    each = (high - half) / (last - last // 2)
     whole, growing = tokens * TRILLION, billions * 1e9
     # Steps of a batch b take c + e b and see b sequences; batches grow evenly with tokens.
-    fixed = low - each * first
+    fixed = high - each * last
     spread = log(last / first) / (last - first)
     passes = growing / sequence
     seconds = each * passes + fixed * passes * spread
