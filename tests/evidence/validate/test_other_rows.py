@@ -147,7 +147,7 @@ def test_the_baseline_of_gains_is_a_step() -> None:
 def test_steps_of_a_growing_batch_sum_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step of b sequences takes 1 s + b / 100; steps are counted one by one, each with the batch
     that its tokens have grown to, over 469 billion of 14.8 trillion tokens."""
-    monkeypatch.setattr(other_rows, "_step_of", lambda row, batch, sequence: 1 + batch / 100)
+    monkeypatch.setattr(other_rows, "_step_of", lambda _row, batch, _sequence: 1 + batch / 100)
     (one,) = answer(shipped("deepseek-v3-report-total-gpu-hours"))
     seconds, tokens, first, last = 0.0, 0.0, 3072, 15360
     while tokens < 469e9:
