@@ -239,15 +239,17 @@ def look(run: RunSpec, trainee: Trainee, rows: Sequence[ResponseRow]) -> PolicyL
         (logits_BTW,) = trainee.runtime.look(((Action("F", 0, 0),),), [given], like)
         learned_BT = targets_BT != IGNORED
         # Over all tokens most of this would be of prompts and padding.
-        wide_NW = logits_BTW[learned_BT.to(trainee.device)].double().log_softmax(-1).cpu()
-        now_N = wide_NW.gather(-1, targets_BT[learned_BT][:, None])[:, 0]
+        wide = torch.promote_types(logits_BTW.dtype, torch.float32)
+        logits_NW = logits_BTW[learned_BT.to(trainee.device)].to(wide)
+        wide_NW = logits_NW.log_softmax(-1).cpu()
+        now_N = wide_NW.gather(-1, targets_BT[learned_BT][:, None])[:, 0].double()
         width = tokens_BT.shape[1]
         then_N = _targets([row.then for row in chosen], width, 0.0)[learned_BT]
         checks_N = _targets([row.checks for row in chosen], width, torch.nan)[learned_BT]
         away_BT = torch.zeros_like(targets_BT, dtype=torch.float64)
         away_BT[learned_BT] = now_N - then_N
         log_ratio_R[part] = away_BT.sum(1)
-        entropy -= (wide_NW.exp() * wide_NW).sum().item()
+        entropy -= (wide_NW.exp() * wide_NW).sum(dtype=torch.float64).item()
         tokens += int(learned_BT.sum())
         differences_N = torch.where(checks_N.isnan(), 0.0, (now_N - checks_N).abs())
         mismatch = max([mismatch, *differences_N.tolist()])
