@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from twin.interop.importing.megatron.hybrid import hybrid_options
 from twin.interop.importing.megatron.launch_file import Argument
 from twin.interop.importing.megatron.model import pattern_of
 from twin.spec.model import GroupedAttention, LatentAttention, ModelSpec, Moe
@@ -56,6 +57,7 @@ def model_options(model: ModelSpec, sequence: int) -> Options:
         **_attention(model),
         **_positions(model, sequence),
         **(_experts(model.moe, model.layers) if model.moe else {}),
+        **(hybrid_options(model) if model.pattern else {}),
     }
 
 
@@ -124,6 +126,7 @@ def _experts(moe: Moe, layers: int) -> Options:
         "moe-ffn-hidden-size": moe.width,
         "moe-router-topk": moe.top_k,
         "moe-layer-freq": pattern_of(moe.first_dense_layers, moe.every, layers),
+        "moe-latent-size": moe.latent,
         "moe-router-num-groups": moe.groups if grouped else None,
         "moe-router-group-topk": moe.top_groups if grouped else None,
         "moe-shared-expert-intermediate-size": shared if moe.shared_experts else None,

@@ -264,7 +264,8 @@ def test_options_about_learning_and_logs_are_no_news() -> None:
     ("more", "path", "why"),
     [
         ("--spec a b", "--spec", "what a specification builds"),
-        ("--hybrid-override-pattern M*M", "--hybrid-override-pattern", "transformer layers"),
+        ("--hybrid-override-pattern M*D", "--hybrid-override-pattern", "no block here has: D"),
+        ("--hybrid-attention-ratio 0.1", "--hybrid-attention-ratio", "a rule of its own"),
         ("--optimizer sgd", "--optimizer", "`--optimizer sgd` cannot be expressed"),
         ("--pipeline-model-parallel-size 3", "--num-layers", "8 layers do not fall into 3 stages"),
         (

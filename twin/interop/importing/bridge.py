@@ -140,6 +140,7 @@ def launch_of_keys(
     said = [*(() if whole else _USUAL), *_arguments(keys)]
     words = (word for one in source.more if one.startswith("--") for word in shlex.split(one))
     said += arguments_of((word, None) for word in words)[0]
+    said += _vocabulary(keys, said) if model is None else ()
     tally = keys.finish()
     finished(keys)
     if not whole:
@@ -155,6 +156,15 @@ def launch_of_keys(
     told = _WHOLE_STEP if whole else _PARTS
     software = _REPLAYED if whole else _TUNED
     return replace(launch, software=software, remarks=(*launch.remarks, told))
+
+
+def _vocabulary(keys: Keys, said: Sequence[Argument]) -> Iterator[Argument]:
+    """That of the model whose tokenizer the keys name, where nothing says its size."""
+    named = plain_of(keys, "tokenizer.tokenizer_model")
+    told = {"vocab-size", "padded-vocab-size"} & {one.name for one in said}
+    known = model_called(str(named)) if named and not told else None
+    if known is not None:
+        yield Argument("padded-vocab-size", (str(known.vocab),))
 
 
 def _names(keys: Keys, wanted: Iterable[str]) -> Iterator[str]:

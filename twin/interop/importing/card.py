@@ -126,7 +126,11 @@ def launch_of_entry(entry: Entry, source: Source) -> Launch:
     name = f"{recipe or source.name}"
     if file is not None:
         own = replace(
-            source, text=read_text(file), file=display(file), folder=file.parent, more=_keys(entry)
+            source,
+            text=read_text(file),
+            file=display(file),
+            folder=file.parent,
+            more=(*_keys(entry), *source.more),
         )
         launch = read_recipe(replace(own, defined={**source.defined, RECIPE: recipe}))
     else:

@@ -25,6 +25,8 @@ _MOST_STEPS: Final = 20_000
 """Statements that are followed."""
 _DEEPEST: Final = 40
 """Calls in calls."""
+_BY_NAME: Final = ("squared_relu",)
+"""Functions of other packages that options name."""
 _LONGEST: Final = 2_000_000
 """Characters of one module."""
 
@@ -274,6 +276,8 @@ class Reading:
             path = _path_of(module.path, home, levels)
             if path is not None and own in (other := module_of(path)).constants:
                 return self.value(other, other.constants[own], {})
+            if own in _BY_NAME:
+                return own
         return UNKNOWN
 
     def _called(  # noqa: PLR0911  one for each kind of what is called

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from twin.interop.importing.megatron.hybrid import hybrid_fields
 from twin.interop.importing.megatron.launch_file import Arguments
 
 Fields = dict[str, Any]
@@ -35,6 +36,7 @@ _ORIGINAL_CONTEXT = 4096
 
 def model_fields(args: Arguments, name: str) -> Fields:
     """The fields of the model section."""
+    hybrid = hybrid_fields(args)
     layers, hidden = args.count("num-layers"), args.count("hidden-size")
     norm = args.text("normalization", "LayerNorm", ("LayerNorm", "RMSNorm"))
     tensor = args.count("tensor-model-parallel-size", 1)
@@ -51,9 +53,12 @@ def model_fields(args: Arguments, name: str) -> Fields:
         "tied_embeddings": not args.flag("untie-embeddings-and-output-weights"),
         "mtp_layers": args.count("mtp-num-layers", 0, least=0),
         **_positions(args),
-    }
+    } | hybrid
     experts = args.count("num-experts", 0, least=0)
-    return found | ({"moe": _experts(args, experts, layers)} if experts else {})
+    if not experts:
+        return found
+    where = {} if hybrid else _where(args, layers)
+    return found | {"moe": _experts(args, experts) | where}
 
 
 def _biases(args: Arguments) -> tuple[bool, bool]:
@@ -136,11 +141,12 @@ def _dense(args: Arguments, hidden: int) -> Fields:
     }
 
 
-def _experts(args: Arguments, experts: int, layers: int) -> Fields:
+def _experts(args: Arguments, experts: int) -> Fields:
     width = args.count("moe-ffn-hidden-size", args.count("ffn-hidden-size", 1))
     scores = args.text("moe-router-score-function", "softmax", ("softmax", "sigmoid"))
     groups = args.count("moe-router-num-groups", 1)
-    if not args.flag("swiglu"):
+    gated, squared = args.flag("swiglu"), args.flag("squared-relu")
+    if not (gated or squared):
         args.remark("Experts are SwiGLU here, with three matrices; these arguments ask for two.")
     return {
         "experts": experts,
@@ -149,7 +155,8 @@ def _experts(args: Arguments, experts: int, layers: int) -> Fields:
         "top_groups": args.count("moe-router-group-topk", groups),
         "width": width,
         **_shared(args, width),
-        **_where(args, layers),
+        "ungated": squared and not gated,
+        "latent": args.count("moe-latent-size", 0, least=0) or None,
         "bias": _biases(args)[0],
         "correction_bias": args.flag("moe-router-enable-expert-bias"),
         "scores": scores,
