@@ -172,6 +172,14 @@ def test_a_launch_of_a_format_that_is_not_named_is_recognised_and_runs(
     assert twin_command("check", "made.yaml", "-q").code in (0, 4)
 
 
+@pytest.mark.parametrize("launch", ["gpt3-175b.sh", "llama3-70b.toml", "qwen3-30b-bridge.yaml"])
+def test_an_open_quote_is_told(twin_command: Command, launch: str) -> None:
+    file = Path(__file__).parents[1] / "interop" / "importing" / "launches" / launch
+    where = ("--node", "h100-8gpu", "--nodes", "4", "--fabric", "rail-fat-tree-400g")
+    done = twin_command("import", str(file), *where, "--with", "--a 'b")
+    assert (done.code, "TW014 no closing quotation" in done.err) == (2, True)
+
+
 def test_another_count_of_gpus_than_the_script_has_is_told(twin_command: Command) -> None:
     words = ("--node", "gb200-nvl72", "--fabric", "rail-fat-tree-nvl72", "--nodes", "1")
     done = twin_command("import", str(LAUNCHES / "zero3.slurm"), *words)

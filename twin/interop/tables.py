@@ -10,7 +10,7 @@ choices, by a mapping from theirs to ours. What takes more than one key is the f
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -155,11 +155,20 @@ def ask(keys: Keys, key: str, message: str, option: str) -> None:
     )
 
 
+def words_of(more: Iterable[str], option: str = "--with") -> list[str]:
+    """The words of arguments as a shell splits them. Raises `UsageError` where a quote is open."""
+    try:
+        return [word for one in more for word in shlex.split(one)]
+    except ValueError as error:
+        fix = "close the quote, or write \\ before it"
+        raise UsageError([Problem("TW014", option, str(error).lower(), fix)]) from None
+
+
 def overrides(more: Sequence[str]) -> dict[str, Child]:
     """Keys that a command line sets: `--a.b value`, `--a.b=value`, `a.b=value` or Hydra's
     `+a.b=value`; a switch without value is true."""
     found: dict[str, Child] = {}
-    words = [word for one in more for word in shlex.split(one)]
+    words = words_of(more)
     while words:
         name, equals, value = words.pop(0).partition("=")
         key = name.lstrip("-+").replace("-", "_") if name.startswith("--") else name.lstrip("+")

@@ -3,6 +3,9 @@ wait for, and when an iteration stops waiting for the last of them."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import log
+from operator import mul
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, Strict, ValidationInfo, field_validator, model_validator
@@ -18,6 +21,8 @@ Positive = Annotated[float, Strict(), Field(gt=0, le=1e9)]
 Sigma = Annotated[float, Strict(), Field(ge=0, le=5)]
 """Standard deviation of a natural logarithm."""
 MOST: int = 10**8
+MOST_TURNS: int = 10**6
+"""OURS: turns of all requests that are played; 20 to 30 microseconds of a core each."""
 
 
 class Constant(Spec):
@@ -27,6 +32,11 @@ class Constant(Spec):
     """the same for all"""
     each: Positive
     """what all have"""
+
+    @property
+    def average(self) -> float:
+        """The mean."""
+        return self.each
 
 
 class LogNormal(Spec):
@@ -41,6 +51,11 @@ class LogNormal(Spec):
     longest: Positive = MOST
     """what longer ones are cut to"""
 
+    @property
+    def average(self) -> float:
+        """The mean, at most: cut ones are shorter."""
+        return min(self.mean, self.longest)
+
 
 class Pareto(Spec):
     """A heavy tail: the chance to be longer than x falls as (least / x)^shape."""
@@ -54,6 +69,15 @@ class Pareto(Spec):
     longest: Positive = MOST
     """what longer ones are cut to"""
 
+    @property
+    def average(self) -> float:
+        """The mean: `least`, and what the chance to be longer than x sums up to from there on."""
+        if self.longest <= self.least:
+            return self.longest
+        ratio, more = self.longest / self.least, 1.0 - self.shape
+        tail = log(ratio) if more == 0.0 else (ratio**more - 1.0) / more
+        return self.least * (1.0 + tail)
+
 
 class Histogram(Spec):
     """As measured: alike within each bin."""
@@ -64,6 +88,12 @@ class Histogram(Spec):
     """ends of the bins, ascending"""
     counts: tuple[Whole, ...] = Field(min_length=1)
     """how many were in each bin"""
+
+    @property
+    def average(self) -> float:
+        """The mean."""
+        middles = ((a + b) / 2 for a, b in pairwise(self.edges))
+        return sum(map(mul, middles, self.counts)) / sum(self.counts)
 
     @model_validator(mode="after")
     def _bins_are_bins(self) -> Histogram:
@@ -137,7 +167,7 @@ class RolloutSpec(Spec):
     """null: nothing is waited for between turns"""
     partial: PartialSpec | None = None
     """null: an iteration waits for its last request"""
-    iterations: Annotated[Count, Field(le=1000)] = 1
+    iterations: Annotated[Count, Field(le=1000, validate_default=True)] = 1
     """iterations in a row; partial rollouts need some to settle"""
     seed: Whole = 0
     """of all lengths and latencies"""
@@ -145,10 +175,17 @@ class RolloutSpec(Spec):
     @field_validator("iterations")
     @classmethod
     def _little_enough(cls, iterations: int, info: ValidationInfo) -> int:
-        requests: int = info.data.get("requests", 0)
-        if iterations * requests > MOST:
-            message = f"{iterations:,} iterations of {requests:,} requests are too many to play"
-            raise FieldError("TW184", message, f"play at most {MOST // max(1, requests):,}")
+        requests, turns = info.data.get("requests", 0), info.data.get("turns")
+        each = requests * max(1.0, turns.average if turns else 1.0)
+        if iterations * each > MOST_TURNS:
+            message = (
+                f"{iterations:,} iterations of {requests:,} requests are {iterations * each:,.0f} "
+                f"turns: more than the {MOST_TURNS:,} that are played"
+            )
+            fix = f"write at most {int(MOST_TURNS // each):,}" if each <= MOST_TURNS else ""
+            raise FieldError(
+                "TW184", message, fix or "write fewer requests, or fewer turns of each"
+            )
         return iterations
 
 

@@ -22,6 +22,7 @@ from twin.interop.importing.formats import CARD, MODEL, format_of, reader
 from twin.interop.importing.hf_config import Imported, read_hf_text
 from twin.interop.importing.launch import Launch, Source, stem_of
 from twin.interop.recognise import formats, recognised
+from twin.interop.tables import words_of
 from twin.loading import catalog_parts, load_part
 from twin.loading.files import content
 from twin.reports.table import count, duration
@@ -111,7 +112,7 @@ def _gpus(brought: Brought) -> int | None:
 def _defined(words: str) -> Mapping[str, str]:
     """Variables of `PP=4 EP=8`."""
     found: dict[str, str] = {}
-    for word in shlex.split(words):
+    for word in words_of([words], "variables"):
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
             problem = Problem("TW014", "variables", f"`{word}` is no variable", "write NAME=VALUE")

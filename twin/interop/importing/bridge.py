@@ -7,7 +7,6 @@ is asked for (`--architecture`) where the file has no layers.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,7 +27,7 @@ from twin.interop.importing.python_recipe import (
     flat_of,
     recipe_of,
 )
-from twin.interop.tables import ask, finished, flat, overrides
+from twin.interop.tables import ask, finished, flat, overrides, words_of
 from twin.loading.files import read_data
 from twin.loading.tree import Branch, Child, hint, plain
 from twin.loading.yaml_text import read_yaml, split_lines
@@ -138,7 +137,7 @@ def launch_of_keys(
         message = "the file does not say the model, which its recipe does"
         ask(keys, "model", message, "--architecture NAME or its config.json")
     said = [*(() if whole else _USUAL), *_arguments(keys)]
-    words = (word for one in source.more if one.startswith("--") for word in shlex.split(one))
+    words = words_of(one for one in source.more if one.startswith("--"))
     said += arguments_of((word, None) for word in words)[0]
     said += _vocabulary(keys, said) if model is None else ()
     tally = keys.finish()

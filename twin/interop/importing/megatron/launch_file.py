@@ -26,6 +26,7 @@ from twin.interop.importing.known_keys import Tally, known_of
 from twin.interop.importing.scripts import asked
 from twin.interop.importing.shell import Command, Script, follow
 from twin.interop.recognise import language
+from twin.interop.tables import words_of
 from twin.loading.files import display, read_text
 from twin.loading.tree import Branch, Items, Leaf, Node, hint, nearest, plain
 from twin.loading.yaml_text import read_yaml, split_lines
@@ -65,7 +66,7 @@ def read_arguments_text(
         message = f"`{name}` holds no arguments of Megatron-LM"
         fix = "give a launch script, a YAML file or a list of `--option value`"
         raise UsageError([Problem("TW041", "", message, fix)])
-    added, _ = arguments_of((word, None) for words in more for word in shlex.split(words))
+    added, _ = arguments_of((word, None) for word in words_of(more))
     return Written((*found.arguments, *added), found.remarks)
 
 
