@@ -125,7 +125,7 @@ def test_events_do_not_count_a_pairs_wait_for_its_forward() -> None:
         lambda _: blocks("backward", 20),
         StageMessage(0.0, "nic", 100),
     )
-    _, graph, played = step_ns(program)
+    _, (graph, played, _) = step_ns(program)
     turns = observed(program, graph, played).turns
     assert {len(turn): length for turn, length in turns.items() if len(turn) > 1} == {2: 30.0}
     assert set(turns.values()) == {10.0, 20.0, 30.0}

@@ -152,6 +152,12 @@ class Exchange:
         """Where its ranks sit, by the name of a placement."""
         return f"{self.group}_{self.among}" if self.among else self.group
 
+    @property
+    def for_weights(self) -> bool:
+        """Whether it brings tensor ranks the input again, for the weight's gradient alone."""
+        alone = self.forward is None and self.backward == "all_gather"
+        return alone and self.group == "tensor"
+
     def payload(self, backward: bool = False) -> float:
         """Bytes of one direction."""
         other = self.backward_bytes if backward else None

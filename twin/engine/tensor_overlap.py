@@ -148,7 +148,7 @@ def _units(items: Sequence[Item], direction: Direction, rules: Iterable[_Rule]) 
 
 def serves_weights(item: Item) -> TypeGuard[Exchange]:
     """A gather of backward only over tensor ranks: the input again, for the weight's gradient."""
-    return _is(item, "backward", "all_gather") and item.forward is None
+    return isinstance(item, Exchange) and item.for_weights
 
 
 def _circled(items: Sequence[Item], at: int, direction: Direction) -> Circled | None:

@@ -145,7 +145,9 @@ class Scale:
                 before = found.pop() if same else Piece(RUNS, 0.0, aside=item.aside)
                 bound = before.bound + price.seconds * price.sm_bound
                 found.append(before._replace(seconds=before.seconds + price.seconds, bound=bound))
-            elif self._hidden(item, way) < BESIDE_KERNELS and (taken := self._taken(item, way)):
+            elif self._hidden(item, way, kind) < BESIDE_KERNELS and (
+                taken := self._taken(item, way)
+            ):
                 asks = self.host.ahead and self.host.asks(item.name, asks=item.asks) == "end"
                 experts = item.group == "expert"
                 wait = profile.expert_wait if experts else 0.0
@@ -162,7 +164,7 @@ class Scale:
         found = [0.0, 0.0, 0.0]
         for item, way in walked(layer, kind):
             if isinstance(item, Exchange):
-                found[self._hidden(item, way)] += self._taken(item, way)
+                found[self._hidden(item, way, kind)] += self._taken(item, way)
         return found[0], found[1], found[2]
 
     def _taken(self, item: Exchange, way: Way) -> float:
@@ -170,16 +172,18 @@ class Scale:
         kind = item.forward if way == "forward" else item.backward
         return self.seconds(kind, item.payload(way == "backward"), item.place)
 
-    def _hidden(self, item: Exchange, direction: Way) -> int:
-        """Whether an exchange runs beside kernels: 0 no, 1 of pairs, 2 always."""
+    def _hidden(self, item: Exchange, way: Way, kind: Pass) -> int:
+        """Whether an exchange of a pass runs beside kernels: 0 no, 1 of pairs, 2 always."""
         parallel = self.scenario.parallel
         if item.circle:
             return BESIDE_KERNELS
+        if item.for_weights:
+            # Beside the input's gradient, where that is of the same pass.
+            return BESIDE_KERNELS if kind == "B" else 0
         if item.group == "tensor":
-            # What is gathered for weights alone comes beside the input's gradient.
-            for_weights = item.forward is None and item.backward == "all_gather"
-            beside = parallel.overlap_tensor == "pieces" or for_weights
-            beside |= direction == "backward" and parallel.overlap_tensor == "bulk"
+            beside = parallel.overlap_tensor == "pieces"
+            # Sums of the input's gradient run beside the weights'.
+            beside |= (way, kind, parallel.overlap_tensor) == ("backward", "B", "bulk")
             return BESIDE_KERNELS if beside else 0
         return 1 if item.group != "context" and parallel.schedule.pairs else 0
 
@@ -256,9 +260,10 @@ def walked(layer: Layer, kind: Pass) -> Iterator[tuple[Op | Exchange, Way]]:
         yield item, "forward"
         repeated -= {item.name}
     for item in backwards(layer.items):
+        late = isinstance(item, Exchange) and item.for_weights
         if back and item.name in repeated and isinstance(item, Op):
             yield item, "forward"
-        if back:
+        if (kind == "B" or late == (kind == "W")) and (back or late):
             yield item, "backward"
         if kind in "BW" and isinstance(item, Op):
             yield item, "weight"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from twin.arch.ops import Layer, OpClass, Work
+from twin.arch.ops import Layer, OpClass, Weights, Work
 from twin.network.links import capacity, latency, sharers
 from twin.network.placement import Placement
 from twin.optimizers.base import squares
@@ -23,7 +23,8 @@ def step_costs(
 ) -> StepCosts:
     """What a step of a scenario is made of, with these layers."""
     scale, parallel = Scale.of(scenario, placements), scenario.parallel
-    costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh))
+    alike = max(1, scenario.model.layers // mesh.pipeline)
+    costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh, alike))
     behind, (sending, message, gathering) = 1 + scenario.model.layers, _message(scale)
     return StepCosts(
         before=costs[0],
@@ -38,32 +39,36 @@ def step_costs(
     )
 
 
-def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh) -> LayerCost:
+def _layer_cost(layer: Layer, scale: Scale, mesh: Mesh, alike: int) -> LayerCost:
     pairs = scale.scenario.parallel.schedule.pairs
     pieces = tuple(scale.pieces(layer, kind) for kind in PASSES) if pairs else ()
-    return LayerCost(scale.passes(layer), *layer_ends(layer, scale, mesh), pieces)
+    return LayerCost(scale.passes(layer), *layer_ends(layer, scale, mesh, alike), pieces)
 
 
-def layer_ends(layer: Layer, scale: Scale, mesh: Mesh) -> tuple[float, float, float]:
-    """Seconds by which a layer opens, reduces and closes a step (`LayerCost`)."""
+def layer_ends(
+    layer: Layer, scale: Scale, mesh: Mesh, alike: int = 1
+) -> tuple[float, float, float]:
+    """Seconds by which a layer opens, reduces and closes a step (`LayerCost`): its part in what so
+    many layers take together, whose latencies and launches are few."""
     scenario, parallel = scale.scenario, scale.scenario.parallel
     reduces = gathers = 0.0
     if parallel.zero < 2:
         kind = "reduce_scatter" if parallel.zero else "all_reduce"
-        reduces = scale.over_replicas(kind, layer.learned, scenario.train.sent_bytes)
+        reduces = scale.over_replicas(kind, layer.learned, alike * scenario.train.sent_bytes)
     if parallel.zero in (1, 2):
-        width = scenario.train.gathered_bytes
+        width = alike * scenario.train.gathered_bytes
         gathers = scale.over_replicas("all_gather", layer.learned, width)
     issued = scale.host.step([layer]) - scale.host.step([])
-    updates = max(_updates(layer, scale, mesh), issued)
+    updates = max(_updates((layer,) * alike, scale, mesh) / alike, issued)
     opens = gathers if parallel.overlap_param_gather else 0.0
-    return opens, reduces, updates + gathers - opens
+    return opens / alike, reduces / alike, updates + (gathers - opens) / alike
 
 
-def _updates(layer: Layer, scale: Scale, mesh: Mesh) -> float:
-    """Seconds of the optimizer for a layer's weights."""
+def _updates(layers: tuple[Layer, ...], scale: Scale, mesh: Mesh) -> float:
+    """Seconds of the optimizer for the weights of layers."""
     scenario = scale.scenario
-    share = share_of(scenario, mesh, [Chunk(0, 0, (layer,), layer.learned, 0)])
+    learned = sum((layer.learned for layer in layers), Weights())
+    share = share_of(scenario, mesh, [Chunk(0, 0, layers, learned, 0)])
     here = on_device(scenario, share) if scenario.memory.states_on_host else share
     step, priced = scenario.train.optimizer.step(here), priced_for(scenario)
     works: tuple[tuple[OpClass, Work], ...]
