@@ -90,7 +90,8 @@ def drafts(scenario: Scenario, chosen: Split | None = None) -> tuple[Draft, ...]
 
 def fits(scenario: Scenario) -> bool:
     """Whether the runs that a scenario leaves open fit in memory; quicker than `drafts`, since
-    where an even split does, no other is sought. Raises `ScenarioError` as `drafts` does."""
+    where an even split does, or none can, no other is sought. Raises `ScenarioError` as `drafts`
+    does."""
     return _possible(scenario).fits()
 
 
@@ -144,12 +145,16 @@ class _Arranger:
 
     def fits(self) -> bool:
         """Whether the first of `arranged` fits, and so all of them do."""
-        if not isinstance(self.scenario.memory.by_stage, str) and not self.scenario.parallel.layers:
-            policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-            usual = usual_splits(self.balanced(policies))
-            if any(self._chunks(split, policies)[1].fits for split in usual):
-                return True
-        return next(self.arranged(None))[1].fits
+        if isinstance(self.scenario.memory.by_stage, str) or self.scenario.parallel.layers:
+            return next(self.arranged(None))[1].fits
+        policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
+        usual = [self._chunks(one, policies)[1] for one in usual_splits(self.balanced(policies))]
+        if any(memory.fits for memory in usual):
+            return True
+        if self.chunk_map.parts == 1 or _hopeless(usual[0]):
+            return False
+        sought = (find(policies) for find in (self._within, self._shortest))
+        return any(self._chunks(split, policies)[1].fits for split in sought)
 
     def splits_for(self, policies: Policies) -> list[Split]:
         """The splits between which events decide: that with which a step is shortest by the light

@@ -105,8 +105,10 @@ class LayerTimes:
             whole, due = both + late, both
             if pairs != "no":
                 kernels, (more, less) = forward.kernels + back.kernels, self.crowding[kind]
-                ordered = self.paired[kind] if pairs == "ordered" else 0.0
-                whole, due = max(kernels + more, ordered) + late, max(kernels + less, ordered)
+                whole, due = kernels + more + late, kernels + less
+            if pairs == "ordered":
+                due = max(forward.kernels + back.kernels, self.paired[kind])
+                whole = due + late
             best.append((whole, due, both))
         whole, due, both = (min(one) for one in zip(*best, strict=True))
         return whole, due, both
