@@ -24,9 +24,9 @@ step is then as long as any other in a run: the first one has nothing to gather,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from twin.arch.kernels import COUNT
 from twin.arch.ops import CollectiveKind, Layer, OpClass, Weights, Work
@@ -44,6 +44,8 @@ from twin.planning.offload import buckets, host_phases, on_device, share_of
 from twin.planning.types import Chunk, Plan
 from twin.scenario import Scenario
 
+AGREEMENT: Final = "gradient_norm"
+"""Of the step in which ranks agree on it."""
 Close: TypeAlias = tuple[Template, tuple[int | None, ...]]
 """The closing steps of a stage, and the chunk whose last backward releases each."""
 
@@ -58,7 +60,7 @@ def finishes(plan: Plan, costs: CostModel) -> tuple[Close, ...]:
         held = tuple((tuple(map(id, chunk.layers)), chunk.weights) for chunk in chunks)
         key = held, _shares_embedding(plan, stage)
         if key not in made:
-            made[key] = _close(plan, costs, chunks, shared=key[1])
+            made[key] = closed(plan, costs, chunks, shared=key[1])
         steps, ready = made[key]
         found.append((steps, tuple(None if at is None else chunks[at].index for at in ready)))
     return tuple(found)
@@ -110,9 +112,9 @@ def _shares_embedding(plan: Plan, stage: int) -> bool:
     return ends and mesh.copies == 1 and plan.scenario.model.embedding_twice
 
 
-def _close(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: bool) -> Close:
+def closed(plan: Plan, costs: CostModel, chunks: Sequence[Chunk], *, shared: bool = False) -> Close:
     """The closing steps of a stage with these chunks, and which of them releases each step, by its
-    place."""
+    place; `shared`: with one of two copies of a tied embedding."""
     closing = _Closing(plan, costs)
     zero = plan.scenario.parallel.zero
     total = sum((chunk.weights for chunk in chunks), Weights())
@@ -156,6 +158,19 @@ def _casts(scenario: Scenario, share: Share) -> tuple[tuple[OpClass, Work], ...]
 def _after(step: Step, after: tuple[int, ...]) -> Step:
     """The step behind others, where it is behind none yet."""
     return Step(step.name, step.stream, step.duration_ns, after, step.traffic)
+
+
+def closing_ns(steps: Template, capacity: Mapping[str, float]) -> tuple[float, float]:
+    """Nanoseconds of closing steps that have their links to themselves: of those behind the one in
+    which ranks agree on the gradient norm, for which every rank waits, and of all."""
+    ends: list[tuple[float, float]] = []
+    agreed = next((at for at, step in enumerate(steps) if step.name == AGREEMENT), len(steps))
+    for place, step in enumerate(steps):
+        time = step.alone_ns(capacity)
+        late, whole = (max((ends[at][n] for at in step.after), default=0.0) for n in (0, 1))
+        ends.append((late + time if place > agreed else 0.0, whole + time))
+    late, whole = zip(*ends, strict=True)
+    return max(late), max(whole)
 
 
 class _Closing:
@@ -258,7 +273,7 @@ class _Closing:
         mesh, node = self.plan.mesh, self.plan.mesh.gpus_per_node
         ranks = mesh.stage_ranks if self.plan.scenario.parallel.schedule.staggered else mesh.ranks
         flow, delay = self.costs.agree(Placement(ranks, min(ranks, node)))
-        self._append(Step("gradient_norm", DATA, delay, self._after(None), flow, "world"), None)
+        self._append(Step(AGREEMENT, DATA, delay, self._after(None), flow, "world"), None)
         self.agreed = len(self.steps) - 1
 
     def compute(self, works: Iterable[tuple[OpClass, Work]]) -> None:

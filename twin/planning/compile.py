@@ -161,14 +161,12 @@ class _Arranger:
         model, the balanced one and the even ones, as far as they fit in memory and the light model
         is not sure that they take longer. Where the shortest does not fit, the shortest that is
         found to fit joins; where none fits, the balanced one is all."""
-        own, found = self.balanced(policies), self._shortest(policies)
-        if self.chunk_map.parts == 1:
+        own = self.balanced(policies)
+        if self.chunk_map.parts == 1 or _hopeless(self._chunks(own, policies)[1]):
             return [own]
+        found = self._shortest(policies)
         known = dict.fromkeys((found, *usual_splits(own)))
         if not self._chunks(found, policies)[1].fits:
-            usual = self._chunks(own, policies)[1]
-            if _hopeless(usual):
-                return [own]
             known |= {self._within(policies): None}
         return self._near(list(known), policies) or [own]
 

@@ -28,9 +28,10 @@ chunk, A is the time of all layers before it. Then S, the work of the first i st
 for a step X, q the part of its work that a layer delays those behind it by. The least X for which
 the last S is all work is a bound (`StepBound.nanoseconds`).
 
-Messages between stages, copies to the host, what ends a step (reductions, update), and what shares
-links, or SMs with other than exchanges of experts, are left out: they add time.
-`twin.explore.search.least_times` says what one layer costs at least.
+Then it closes: when all ranks have agreed on the gradient norm, the stage with most layers updates
+and gathers, as the engine has it (`closing`). Messages between stages, copies to the host,
+reductions, and what shares links, or SMs with other than exchanges of experts, are left out: they
+add time. `twin.explore.search.least_times` says what one layer costs at least.
 """
 
 from __future__ import annotations
@@ -42,12 +43,18 @@ from functools import lru_cache
 from math import inf, sqrt
 from typing import Any, Final, TypeVar
 
-from twin.arch.ops import BLOCKS
-from twin.explore.search.least_times import BEHIND, COPIES, LayerTimes, kinds_of
+from twin.arch.ops import BLOCKS, Weights
+from twin.engine.closing import closed, closing_ns
+from twin.explore.search.least_times import (
+    BEHIND,
+    COPIES,
+    LayerTimes,
+    idle_costs,
+    kinds_of,
+    unplanned,
+)
 from twin.explore.search.room import Room, fullest, needed
-from twin.planning.layer_times import Scale
-from twin.planning.mesh import lay_out, placements
-from twin.planning.split_costs import layer_ends
+from twin.planning.types import Chunk
 from twin.planning.walk import enough_microbatches
 from twin.scenario import Scenario
 from twin.schedules.base import Pass, Schedule
@@ -236,12 +243,16 @@ def _backwards(
     return tuple(kind for kind in ("B", "I") if kind in kinds)
 
 
-def closing_ns(scenario: Scenario) -> float:
-    """About how long a step closes behind its passes, on the mean stage."""
-    parallel, mesh = scenario.parallel, lay_out(scenario)
-    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    scale, total = Scale.of(scenario, placed), 0.0
-    for layer, count in kinds_of(scenario):
-        opens, reduces, closes = layer_ends(layer, scale, mesh)
-        total += count * (opens + reduces / parallel.virtual + closes)
-    return 1e9 * total * mesh.copies / mesh.pipeline
+def closing(scenario: Scenario) -> tuple[float, float]:
+    """Nanoseconds in which a step closes behind its passes, on a stage with as many layers of a
+    kind as one has to hold: at least, and about. The least is what follows when all ranks have
+    agreed on the gradient norm; a staggered step does not wait for that."""
+    plan, schedule = unplanned(scenario), scenario.parallel.schedule
+    costs = idle_costs(plan)
+    blocks = [one for one in kinds_of(scenario) if one[0].kind in BLOCKS]
+    layer, count = max(blocks, key=lambda one: one[1])
+    held = -(-count * plan.mesh.copies // plan.mesh.pipeline)
+    weights = sum((layer.weights for _ in range(held)), Weights())
+    chunk = Chunk(0, 0, (layer,) * held, weights, 0)
+    least, about = closing_ns(closed(plan, costs, [chunk])[0], costs.alone)
+    return 0.0 if schedule.staggered else least, about

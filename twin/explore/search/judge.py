@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from twin.explore.search.bounds import Memo, backwards, closing_ns, step_bound
+from twin.explore.search.bounds import Memo, backwards, closing, step_bound
 from twin.explore.search.least_times import LayerTimes, model_times
 from twin.explore.search.room import Held, held_bytes, rooms, waiting
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
@@ -198,11 +198,12 @@ class Judge:
             ],
             *("bound", id(times), id(schedule), *shape, kinds),
         )
-        least_ns = least.nanoseconds(count // copies, found)
+        closes, about = self._closing(layout)
+        least_ns = least.nanoseconds(count // copies, found) + closes
         if least_ns > self.slowest_ns:
             return TIME
         usual = rooms(times, held, waits, FILLED * self._budget, copies=copies, usual=True)
-        guess_ns = guess.nanoseconds(count // copies, usual or ()) + self._closing(layout)
+        guess_ns = guess.nanoseconds(count // copies, usual or ()) + about
         self.found.candidates.append(Candidate(layout, least_ns, guess_ns, usual is not None))
         return None
 
@@ -230,13 +231,13 @@ class Judge:
             *(layout.micro_batch, id(layout.memory), *wide),
         )
 
-    def _closing(self, layout: ParallelLayout) -> float:
-        """About how long its steps close (ns)."""
+    def _closing(self, layout: ParallelLayout) -> tuple[float, float]:
+        """How long its steps close at least, and about (ns)."""
         return self._known.once(
-            lambda: closing_ns(layout.applied(self.scenario)),
+            lambda: closing(layout.applied(self.scenario)),
             *("closing", layout.nodes, layout.pipeline, layout.tensor, layout.context),
             *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
-            *(layout.virtual, self._copies(layout)),
+            *(self._copies(layout), layout.schedule.staggered),
         )
 
     def _held(self, layout: ParallelLayout) -> tuple[Held, ...]:

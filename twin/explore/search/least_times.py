@@ -124,7 +124,7 @@ def kinds_of(scenario: Scenario) -> list[tuple[Layer, int]]:
 def model_times(scenario: Scenario) -> tuple[LayerTimes, ...]:
     """The least times of each kind of a scenario's layers as its layout cuts them. Raises
     ValueError where the degrees do not divide the model."""
-    costs = _cost_model(scenario)
+    costs = idle_costs(unplanned(scenario))
     made = [_layer_times(one, costs, scenario, count) for one, count in kinds_of(scenario)]
     return crowded(made)
 
@@ -170,13 +170,16 @@ def _lost(one: Least, price: float) -> float:
     return price * one.held - sum(spared)
 
 
-def _cost_model(scenario: Scenario) -> CostModel:
-    """The costs of a layout, before anything is planned; without what the host takes, which
-    may run ahead from pass to pass."""
+def unplanned(scenario: Scenario) -> Plan:
+    """What is known of a layout before it is planned."""
     mesh = lay_out(scenario)
     placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    nothing = Memory(stages=(), capacity=0.0, reserve={})
-    costs = CostModel.of(Plan(scenario, mesh, (), 1, placed, nothing))
+    return Plan(scenario, mesh, (), 1, placed, Memory(stages=(), capacity=0.0, reserve={}))
+
+
+def idle_costs(plan: Plan) -> CostModel:
+    """The costs of a layout, without what the host takes, which may run ahead from pass to pass."""
+    costs = CostModel.of(plan)
     free = costs.calibration.model_copy(update={"dispatch": 0.0})
     return replace(costs, host=HostCosts(free))
 
