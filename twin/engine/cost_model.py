@@ -17,7 +17,7 @@ from twin.collectives.base import Choice, Traffic
 from twin.collectives.deepep import arriving, deepep, sm_lag
 from twin.collectives.spread import Spread
 from twin.collectives.traffic import chosen, phases, serial, traffic
-from twin.engine.link_map import Rates, wire
+from twin.engine.link_map import Rates, alone
 from twin.engine.played import Played
 from twin.engine.program import Program, Template
 from twin.engine.roles import seats
@@ -324,4 +324,4 @@ def _expert_rate(scenario: Scenario) -> float | None:
 
 def _alone(plan: Plan) -> Mapping[str, float]:
     wired = rates(plan.scenario.cluster, plan.scenario.calibration)
-    return wire(seats(plan), wired, host=False).alone
+    return alone(seats(plan), wired)

@@ -239,15 +239,20 @@ def wire(
     a sender and a receiver."""
     own = [rates.of(seats.left(role)) for role in range(len(seats.first))]
     narrow = host or any(one.pcie < one.nic for one in own)
-    places = _places(seats)
     linked = links(seats, [Use(one, narrow, messages) for one in own])
+    return replace(linked, alone=alone(seats, rates))
+
+
+def alone(seats: Seats, rates: Rates) -> dict[str, float]:
+    """Bytes per nanosecond of a transfer that has its links to itself (`Wiring.alone`)."""
+    places = _places(seats)
     switch, socket, pod = (
         max(_count(getattr(place, one), role) for role, place in enumerate(places))
         for one in ("switch", "socket", "pod")
     )
     nic = min(rates.nic, rates.pcie)
     up = inf if rates.pcie_uplink is None else rates.pcie_uplink / switch
-    alone = {
+    return {
         "nvlink": rates.nvlink,
         "nic": nic,
         "far": nic if rates.leaf is None else min(nic, rates.leaf / pod),
@@ -255,7 +260,6 @@ def wire(
         "slow_nvlink": rates.nvlink * (1 - rates.loss),
         "slow_nic": min(nic, rates.nic * (1 - rates.loss)),
     }
-    return replace(linked, alone=alone)
 
 
 def links(seats: Seats, uses: Sequence[Use]) -> Wiring:
@@ -282,14 +286,24 @@ class _Place:
 
 
 def _places(seats: Seats) -> list[_Place]:
+    known: dict[tuple[int, int], Company] = {}
+
+    def company(role: int, size: int) -> Company:
+        place = _place(seats, role, size)
+        if place not in known:
+            inside = Counter(map(int, seats.role_of[slice(*place)]))
+            known[place] = tuple(sorted(one for one in inside.items() if one[0] >= 0))
+        return known[place]
+
     return [
-        _Place(*(_company(seats, role, size) for size in (seats.switch, seats.socket, seats.pod)))
+        _Place(*(company(role, size) for size in (seats.switch, seats.socket, seats.pod)))
         for role in range(len(seats.first))
     ]
 
 
-def _company(seats: Seats, role: int, size: int) -> Company:
-    """Who shares the place of a role's first rank, where so many ranks share one."""
+def _place(seats: Seats, role: int, size: int) -> tuple[int, int]:
+    """The first rank in the place of a role's first rank, where so many ranks share one, and the
+    one behind the last."""
     rank = seats.first[role]
     if size < seats.node:
         node = rank // seats.node * seats.node
@@ -298,8 +312,7 @@ def _company(seats: Seats, role: int, size: int) -> Company:
     else:
         first = rank // size * size
         last = first + size
-    inside = Counter(map(int, seats.role_of[first:last]))
-    return tuple(sorted((other, ranks) for other, ranks in inside.items() if other >= 0))
+    return first, last
 
 
 def _count(company: Company, role: int) -> int:
