@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -361,6 +362,38 @@ def test_sharding_more_never_takes_more_memory(pairs: bool) -> None:
     peaks = [
         plan(load("kimi-k2-256xh800", [*changes, f"parallel.zero={zero}"])).memory.peak.peak_bytes
         for zero in (0, 1, 2, 3)
+    ]
+    assert peaks == pytest.approx(sorted(peaks, reverse=True))
+
+
+SHARED = """\
+schema: 1
+name: shared
+model: {name: m, layers: 4, hidden: 8192, vocab: 128256, mtp_layers: 1,
+  attention: {kind: gqa, heads: 16, kv_heads: 8, head_dim: 64}, ffn: {kind: swiglu, width: 24576}}
+cluster: {node: b200-8gpu, nodes: 1, fabric: rail-fat-tree-400g}
+parallel: {virtual: 2, schedule: {kind: interleaved_1f1b, extra_warmup: 1,
+  overlap_all_to_all: true}}
+train: {tokens: 10B, global_batch: 16seq, sequence: 512tok, optimizer: adamw}
+cost: {gpu_hour: 2USD}
+"""
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["parallel.layers=[2, 2]"],
+        ["model.layers=1", "parallel.virtual=1", "parallel.schedule={kind: zb_h2}"],
+    ],
+    ids=["gathered twice", "reduced twice"],
+)
+def test_what_layers_share_is_whole_once(tmp_path: Path, sets: list[str]) -> None:
+    """A module that predicts further tokens uses the head's matrix, and the embedding's."""
+    file = tmp_path / "shared.yaml"
+    file.write_text(SHARED)
+    peaks = [
+        plan(load(file, [*sets, "software=null", f"parallel.zero={zero}"])).memory.peak.peak_bytes
+        for zero in (1, 2, 3)
     ]
     assert peaks == pytest.approx(sorted(peaks, reverse=True))
 

@@ -290,21 +290,28 @@ def unsharded(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk], most: int
         sizes = [layer.used.total for layer in layers]
         return PARAMETER_BYTES * min(float(most * max(sizes, default=0)), float(sum(sizes)))
     learned, used = [one.learned for one in layers], [one.used for one in layers]
+    # Layers that share a matrix use it twice, and a rank has it once.
+    trained = sum((one.weights for one in chunks), Weights())
+    once = sum((one.frozen for one in chunks), trained)
     found = 0.0
     for bucket in (0, 1):
         cut = shards(scenario, mesh, 2)[bucket]
         sizes = [(dense_weights(own), own.expert)[bucket] for own in learned]
-        found += scenario.train.gradient_bytes * _beside_shards(sizes, cut, most)
+        every = (dense_weights(trained), trained.expert)[bucket]
+        found += scenario.train.gradient_bytes * _beside_shards(sizes, every, cut, most)
         cut = shards(scenario, mesh, 3)[bucket]
         sizes = [(own.replicated + own.tensor, own.expert)[bucket] for own in used]
+        every = (once.replicated + once.tensor, once.expert)[bucket]
         kept = not scenario.parallel.reshard_after_forward
-        found += PARAMETER_BYTES * _beside_shards(sizes, cut, len(sizes) if kept else most)
+        count = len(sizes) if kept else most
+        found += PARAMETER_BYTES * _beside_shards(sizes, every, cut, count)
     return found
 
 
-def _beside_shards(sizes: Sequence[int], ranks: int, most: int) -> float:
-    """Of layers of these sizes, so many of the largest, but no more than the other ranks have."""
-    return min(most * max(sizes, default=0), sum(sizes) * (1 - 1 / ranks)) if ranks > 1 else 0.0
+def _beside_shards(sizes: Sequence[int], every: int, ranks: int, most: int) -> float:
+    """Of layers of these sizes, so many of the largest, but no more than the other ranks have of
+    every weight."""
+    return min(most * max(sizes, default=0), every * (1 - 1 / ranks)) if ranks > 1 else 0.0
 
 
 def stand_ins(chunks: Sequence[Chunk]) -> float:
