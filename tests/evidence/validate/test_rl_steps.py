@@ -108,9 +108,9 @@ def test_lengths_that_are_cut_have_the_mean_that_was_measured(mean: float, longe
 
 def test_rows_that_say_too_little_say_so() -> None:
     reasons = {
-        "verl-qwen3-30b-32": "no seconds",
+        "verl-qwen3-30b-32": "not told: seconds",
         "llamarl-405b": "no recipe",
-        "laminar-speedup": "no seconds",
+        "laminar-speedup": "not told: seconds",
     }
     for name, why in reasons.items():
         (one,) = answers(rows()[name])
@@ -135,7 +135,7 @@ def test_a_page_tells_every_row() -> None:
     few = [rows()[LLAMA.format("on-policy")], rows()["laminar-speedup"]]
     text = "\n".join(page(few, more=False))
     assert "1 of 2 rows expressed" in text
-    assert "| laminar-speedup | the row has no seconds of an iteration |" in text
+    assert "| laminar-speedup | not told: seconds of an iteration |" in text
 
 
 @pytest.mark.slow
