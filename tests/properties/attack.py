@@ -19,7 +19,20 @@ from hypothesis import strategies as st
 from tests.properties.layouts import divisors
 from twin.loading import load
 
-NODES = ("h800-8gpu", "h20-8gpu", "a100-80gb-8gpu-8x200g", "h100-8gpu", "b200-8gpu", "gb200-nvl72")
+NODES = (
+    "h800-8gpu",
+    "h20-8gpu",
+    "a100-80gb-8gpu-8x200g",
+    "h100-8gpu",
+    "b200-8gpu",
+    "gb200-nvl72",
+    "mi300x-8gpu",
+)
+FABRICS = ("rail-fat-tree-400g",) * 3 + (
+    "two-sites-400g",
+    "rail-fat-tree-400g-sharp",
+    "clos-400g-4to1",
+)
 DISPATCHERS = ("alltoall", "deepep", "hybridep", "allgather", "padded")
 POLICIES = ("norms", "swiglu", "attention_core", "moe_down", "full", "moe", "mla_up")
 OFFLOADS = ("activations", "attention_core", "qkv_input", "moe_up_input", "optimizer")
@@ -82,7 +95,7 @@ def written(draw: st.DrawFn) -> Written:
     nodes = 1 if per_node > 8 else draw(st.sampled_from([1, 2, 4]))
     ranks = nodes * per_node
     tensor = draw(divisors(gcd(ranks, 8)))
-    context = draw(divisors(gcd(ranks // tensor, 2)))
+    context = draw(divisors(gcd(ranks // tensor, draw(st.sampled_from([1, 2, 2, 4])))))
     pipeline = draw(divisors(gcd(ranks // tensor // context, 8)))
     data = ranks // tensor // context // pipeline
     mixture, latent = draw(st.booleans()), draw(st.booleans())
@@ -118,7 +131,7 @@ def written(draw: st.DrawFn) -> Written:
     several = ["interleaved_1f1b", *["dualpipe"] * (virtual == 2 and pipeline % 2 == 0)]
     kind = draw(st.sampled_from(several if virtual > 1 else ["1f1b", "gpipe", "zb_h1", "zb_h2"]))
     split = kind != "dualpipe"
-    parallel = {
+    parallel: dict[str, Any] = {
         "tensor": tensor,
         "context": context,
         "pipeline": pipeline,
@@ -132,7 +145,13 @@ def written(draw: st.DrawFn) -> Written:
         "overlap_param_gather": draw(st.booleans()),
         "overlap_grad_reduce": draw(st.booleans()),
         "schedule": {"kind": kind} | draw(_settings(kind)),
+        "collectives": draw(st.sampled_from(["ring", "ring", "auto", "switches"])),
     }
+    if draw(st.booleans()):
+        parallel["context_heads"] = draw(divisors(context))
+        parallel["context_ring"] = draw(st.booleans())
+        parallel["shard_copies"] = draw(divisors(data))
+        parallel["reshard_after_forward"] = draw(st.booleans())
     names = [one for one in POLICIES if mixture or "moe" not in one if latent or "mla" not in one]
     memory: dict[str, Any] = {
         "recompute": draw(st.just([]) | st.sampled_from(names).map(lambda one: [one])),
@@ -148,11 +167,11 @@ def written(draw: st.DrawFn) -> Written:
         "global_batch": f"{data * micro_batch * rounds}seq",
         "sequence": draw(st.sampled_from(["512tok", "2048tok", "8192tok"])),
         "optimizer": draw(st.sampled_from(["adamw", "muon"])),
-        "precision": draw(st.sampled_from(["bf16", "bf16", "fp8"])),
+        "precision": draw(st.sampled_from(["bf16", "bf16", "fp8", *["nvfp4"] * ("b200" in node)])),
     }
     if train["precision"] == "fp8" and node.startswith("a100"):
         train["precision"] = "bf16"
-    cluster = {"node": node, "nodes": nodes, "fabric": "rail-fat-tree-400g"}
+    cluster = {"node": node, "nodes": nodes, "fabric": draw(st.sampled_from(FABRICS))}
     return Written(
         {"model": model, "cluster": cluster, "parallel": parallel, "memory": memory, "train": train}
     )

@@ -29,12 +29,19 @@ def plan(scenario: Scenario) -> Plan:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
     """
     made = drafts(scenario)
-    if len(made) == 1 or not made[0].plan.memory.fits:
-        return made[0].plan
+    first = made[0].plan
+    alone = len(made) == 1 and not (_splits(scenario) and len(first.layers_per_part) > 1)
+    if alone or not first.memory.fits:
+        return first
     best = _best(_Drafts(scenario_hash(scenario), made))
     if not isinstance(best, tuple):
         return made[best].plan
     return held_plan(scenario) or drafts(scenario, best)[0].plan
+
+
+def _splits(scenario: Scenario) -> bool:
+    """Whether the split of layers, and nothing else, is left out."""
+    return scenario.parallel.layers is None and not isinstance(scenario.memory.by_stage, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,7 @@ def _best(asked: _Drafts) -> int | Split:
     own, (length, part) = asked.every[best].plan, played[best]
     hand_on(own, programs[best], part)
     scenario = own.scenario
-    if scenario.parallel.layers is not None or isinstance(scenario.memory.by_stage, str):
+    if not _splits(scenario):
         return best
     seen = observed(programs[best], *part[:2])
     split = corrected_split(scenario, own.layers_per_part, length, seen)

@@ -36,7 +36,7 @@ UNSURE: Final = 0.05
 FAR: Final = 0.25
 """OURS: by so much a step has to be longer to be so by events, too. Of some 1,700 random layouts
 the model ordered a few wrongly that it had 10 to 16 % apart."""
-AGREE: Final = 0.02
+AGREE: Final = 0.01
 """OURS: of a step, by which the model may differ from events before they correct it."""
 DESCENTS: Final = 4
 """OURS: where events have corrected the model; one of 852 splits ended 2 % above another's."""
