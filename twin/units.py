@@ -195,6 +195,11 @@ def noun(dimension: Dimension) -> str:
     return _MEASURES[dimension].noun
 
 
+def of_noun(noun: str) -> Dimension | None:
+    """The dimension of which a quantity is this, in words; None where it is of several."""
+    return next((one for one, measure in _MEASURES.items() if measure.noun == noun), None)
+
+
 def examples(dimension: Dimension) -> tuple[str, ...]:
     """What people write: `80GiB`, `85.5GB`."""
     return tuple(re.findall(r"`([^`]+)`", _MEASURES[dimension].example))

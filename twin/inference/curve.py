@@ -20,27 +20,28 @@ few requests are left: then `twin.kinds.weight_update` plays them one by one.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final, Literal
 
 from twin.arch.ops import Item, Op
-from twin.arch.stack import kinds
 from twin.errors import Problem, ScenarioError
 from twin.hardware.roofline import speed_of_light
 from twin.inference.engine import Cause, Engine, Pass
-from twin.inference.kv_capacity import KvCapacity, room
+from twin.inference.kv_capacity import KvCapacity, cached_bytes, room, sequence_bytes
 from twin.inference.seconds import (
     CACHED,
     INDEXED,
     decode_halves,
     decode_items,
     decode_pass,
+    layer_counts,
     prefill_pass,
     price_of,
 )
+from twin.network.links import capacity, latency
+from twin.spec.model import LatentAttention
 
 CONTEXTS: Final = (4096, 32_768, 131_072)
 """Tokens: what Kimi K2 was trained on first, what it was extended by, and what it serves
@@ -132,12 +133,14 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class AtContext:
     """Requests that end at one context. `most` sequences of a group are as many as `limit` allows;
-    `prefill` are seconds of a group for one prompt. Without room for one there are no points."""
+    `prefill` are seconds of a group for one prompt, `moved` those in which its cache comes from an
+    engine that prefills, over NICs alone. Without room for one there are no points."""
 
     context: int
     most: int
     limit: Limit
     prefill: float
+    moved: float
     points: tuple[Point, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -147,6 +150,7 @@ class AtContext:
             "most_sequences_per_group": self.most,
             "limit": self.limit,
             "prefill_seconds": self.prefill,
+            "cache_moves_seconds": self.moved,
             "points": [one.to_json() for one in self.points],
         }
 
@@ -201,7 +205,17 @@ def _at(engine: Engine, context: int, written: int) -> AtContext:
     request = Request(float(context - written), 0.0, float(written))
     points = tuple(point(engine, request, size) for size in sizes(top))
     prefill = points[0].pace.prefill_seconds if points else 0.0
-    return AtContext(context, top, limit, prefill, points)
+    moved = cache_moves(engine, context - written)
+    return AtContext(context, top, limit, prefill, moved, points)
+
+
+def cache_moves(engine: Engine, tokens: int) -> float:
+    """Seconds in which the cache of a prompt leaves a group of tensor ranks for one of the same
+    size on other nodes: each rank sends its own part, of latents a part of what all have."""
+    held = cached_bytes(engine) * tokens + sequence_bytes(engine)
+    if isinstance(engine.model.attention, LatentAttention):
+        held /= engine.spec.tensor
+    return latency(engine.cluster, "nic") + held / capacity(engine.cluster, "nic")
 
 
 def point(engine: Engine, request: Request, sequences: int) -> Point:
@@ -230,11 +244,12 @@ def _parts(engine: Engine, found: Pace, sequences: int, middle: float) -> dict[P
     """The causes of a step, those of memory by what is read."""
     causes = found.step.causes
     halves, items = decode_halves(engine, sequences, middle)
+    given = engine.spec.speculation.emitted if engine.spec.speculation else 1.0
     read: dict[Part, float] = {"weights": 0.0, "cache": 0.0, "traffic": 0.0}
     for times, op in _ops(engine, items):
         cost = price_of(engine, op)
         if cost.arithmetic < cost.memory:
-            read[_reads(op)] += halves * times * cost.busy
+            read[_reads(op)] += halves * times * cost.busy / given
     for part in _ALIKE:
         read[part] = causes.get(part, 0.0)
     return read
@@ -250,12 +265,13 @@ def _light(engine: Engine, sequences: int, middle: float) -> float:
     """The roofline of a step whose sequences are all together: kernels one after the other."""
     gpu = engine.cluster.node.gpu
     items = decode_items(engine, sequences, middle)
-    return sum(times * speed_of_light(op.forward, gpu) for times, op in _ops(engine, items))
+    given = engine.spec.speculation.emitted if engine.spec.speculation else 1.0
+    return sum(times * speed_of_light(op.forward, gpu) for times, op in _ops(engine, items)) / given
 
 
 def _ops(engine: Engine, items: Mapping[str, tuple[Item, ...]]) -> Iterator[tuple[int, Op]]:
     """Kernels that run, each with the number of its layers."""
-    for kind, count in Counter(kinds(engine.model)).items():
+    for kind, count in layer_counts(engine, items).items():
         for item in items[kind]:
             if isinstance(item, Op) and item.forward.kernels:
                 yield count, item

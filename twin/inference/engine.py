@@ -6,7 +6,7 @@ An engine from what a planner wrote, or what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -31,6 +31,9 @@ CAUSES: Final[dict[Cause, str]] = {
     "host": "the host, between passes and for each sequence",
 }
 """What takes the time of a pass, in words."""
+
+INT4: Final = 0.5 + 2 / 32
+"""Bytes of a weight in four bits, with its part of a 16-bit scale of 32 weights."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,16 @@ class Engine:
     def expert_ranks(self) -> int:
         """GPUs over which experts are spread; 1: none travels."""
         return self.spec.gpus if self.model.moe and self.spec.experts == "spread" else 1
+
+    @property
+    def drafts(self) -> int:
+        """Tokens of a sequence that a decode pass verifies beside its own."""
+        return self.spec.speculation.drafts if self.spec.speculation else 0
+
+    @property
+    def without_drafts(self) -> Engine:
+        """The same engine, which gives one token a pass."""
+        return replace(self, spec=self.spec.model_copy(update={"speculation": None}))
 
     @property
     def cache_element(self) -> float:
@@ -100,6 +113,13 @@ class Pass:
     def bound(self) -> Cause:
         """What takes most of it."""
         return max(self.causes, key=lambda cause: self.causes[cause])
+
+    def each(self, tokens: float) -> Pass:
+        """What it takes for each of so many tokens that it gives a sequence."""
+        if tokens == 1:
+            return self
+        causes: dict[Cause, float] = {one: each / tokens for one, each in self.causes.items()}
+        return Pass(causes, self.hidden / tokens)
 
 
 def engine(

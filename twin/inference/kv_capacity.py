@@ -12,9 +12,9 @@ from twin.arch.inference import index_bytes, mixers
 from twin.arch.kernels import ELEMENT, FP8_WEIGHT
 from twin.arch.ops import Layer, Op
 from twin.arch.remembered import remembered
-from twin.arch.stack import block, heads, kinds, layers
-from twin.inference.engine import Engine
-from twin.inference.seconds import step_shape
+from twin.arch.stack import block, heads, kinds, layers, mixer_of
+from twin.inference.engine import INT4, Engine
+from twin.inference.seconds import draft_kind, step_shape
 from twin.spec.model import ATTENTION, GroupedAttention, LatentAttention
 
 MOST: Final = 10**9
@@ -82,7 +82,8 @@ def room(engine: Engine) -> KvCapacity:
         reserve=max(
             sum(entry.bytes for entry in gpu.reserve), (1.0 - engine.spec.memory) * gpu.memory
         ),
-        weights=sum(n * _weights(engine, own[kind]) for kind, n in Counter(order).items()),
+        weights=sum(n * _weights(engine, own[kind]) for kind, n in Counter(order).items())
+        + (_drafting(engine, own[draft_kind(engine)]) if engine.drafts else 0.0),
         passes=2.0 * max(op.output for op in ops),
         per_token=cached_bytes(engine),
         per_sequence=sequence_bytes(engine),
@@ -95,8 +96,15 @@ def cached_bytes(engine: Engine) -> float:
     model, own = engine.model, engine.model.attention
     found = {mixer: times for mixer, times in mixers(model).items() if mixer in ATTENTION}
     far = sum(times * (1.0 - heads(model, mixer).windowed) for mixer, times in found.items())
+    if engine.drafts and mixer_of(draft_kind(engine)) in ATTENTION:
+        far += 1.0  # of the layer that drafts
     index = index_bytes(own) * far if isinstance(own, LatentAttention) else 0.0
     return engine.cache_element * _values(engine) * far + index
+
+
+def _drafting(engine: Engine, layer: Layer) -> float:
+    """Bytes of the layer that drafts: it shares embedding and head with the model."""
+    return _weights(engine, layer) + 2.0 * ELEMENT * engine.model.hidden**2
 
 
 def _values(engine: Engine) -> int:
@@ -126,7 +134,10 @@ def sequence_bytes(engine: Engine) -> float:
 def _weights(engine: Engine, layer: Layer) -> float:
     """Bytes of a layer's weights: matrices between embedding and head in the products' numbers."""
     own = layer.used
-    if engine.spec.precision != "fp8" or layer.kind in ("embedding", "head"):
+    if layer.kind in ("embedding", "head"):
         return float(ELEMENT * own.total)
-    products = own.replicated_matrices + own.tensor_matrices + own.expert_matrices
-    return FP8_WEIGHT * products + ELEMENT * (own.total - products)
+    width = FP8_WEIGHT if engine.spec.precision == "fp8" else ELEMENT
+    experts = width if engine.spec.expert_weights is None else INT4
+    dense = own.replicated_matrices + own.tensor_matrices
+    rest = own.total - dense - own.expert_matrices
+    return width * dense + experts * own.expert_matrices + ELEMENT * rest

@@ -31,7 +31,10 @@ routed experts only those that some token chose are read: of E, with n tokens in
 E (1 - (1 - k/E)^n) on average. Dispatch and combine are DeepEP's low-latency kernels: a copy per
 chosen expert straight to its GPU, the sums inside the combine, no counts ahead, and no SMs held.
 
-Left out: sampling, quantising the cache, and prediction of several tokens at once.
+Drafted tokens (`speculation`) are verified by one pass: linear layers see all of them, and it reads
+the cache once for all. The layer that drafts runs once for each before. A pass is told for each
+token that it gives in the mean. Left out: sampling, quantising the cache, and what the layer that
+drafts does with prompts.
 """
 
 from __future__ import annotations
@@ -40,11 +43,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import Any
+from typing import Any, Final
 
 from twin.arch.blocks.attention_mla import read_heads
 from twin.arch.inference import index_bytes
-from twin.arch.kernels import ELEMENT, SINGLE, Matmul, linear, streaming
+from twin.arch.kernels import ELEMENT, FP8_WEIGHT, SINGLE, Matmul, linear, streaming
 from twin.arch.mixer import CORE, SEQUENTIAL
 from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Work
 from twin.arch.remembered import remembered
@@ -53,7 +56,7 @@ from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, chosen, traffic
 from twin.hardware.roofline import Price, price, slowdown
-from twin.inference.engine import Cause, Engine, Pass
+from twin.inference.engine import INT4, Cause, Engine, Pass
 from twin.inference.host import hosted, kernels_of, sampling
 from twin.network.links import capacity
 from twin.spec.model import GroupedAttention, LatentAttention
@@ -78,10 +81,12 @@ class _Half:
 
 @remembered(4096)
 def decode_pass(engine: Engine, batch: int, cached: float) -> Pass:
-    """One step of `batch` sequences in each group, with `cached` tokens each on average."""
+    """One step of `batch` sequences in each group, with `cached` tokens each on average, for each
+    token that it gives them."""
     halves, items = decode_halves(engine, batch, cached)
     made = (_in_turns if halves == 2 else _in_line)(engine, items, "decode")
-    return _hosted(engine, made, items, (halves, batch, batch))
+    whole = _hosted(engine, made, items, (halves, batch, batch * (1 + engine.drafts)))
+    return whole.each(engine.spec.speculation.emitted) if engine.spec.speculation else whole
 
 
 def decode_halves(
@@ -117,7 +122,7 @@ def _exchanges(engine: Engine) -> bool:
 
 def _in_line(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) -> Pass:
     total: defaultdict[Cause, float] = defaultdict(float)
-    for kind, count in Counter(kinds(engine.model)).items():
+    for kind, count in layer_counts(engine, items).items():
         layer = _layer(engine, items[kind], of)
         for cause, seconds in layer.causes.items():
             total[cause] += count * seconds
@@ -128,7 +133,7 @@ def _in_line(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) -> 
 def _in_turns(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) -> Pass:
     total: defaultdict[Cause, float] = defaultdict(float)
     hidden = 0.0
-    for kind, count in Counter(kinds(engine.model)).items():
+    for kind, count in layer_counts(engine, items).items():
         layer = _layer(engine, items[kind], of)
         kernels, moved = 2 * sum(layer.causes.values()), 2 * layer.expert
         bound = 2 * layer.sm_bound / kernels if kernels else 0.0
@@ -141,6 +146,18 @@ def _in_turns(engine: Engine, items: Mapping[str, tuple[Item, ...]], of: str) ->
     return Pass(total, hidden)
 
 
+DRAFT: Final = "draft"
+"""What the layer that drafts is called among the kinds of layers."""
+
+
+def layer_counts(engine: Engine, items: Mapping[str, tuple[Item, ...]]) -> Counter[str]:
+    """How often a pass runs each kind of layer."""
+    found = Counter(kinds(engine.model))
+    if DRAFT in items:
+        found[DRAFT] = engine.drafts
+    return found
+
+
 def _hosted(
     engine: Engine,
     one: Pass,
@@ -149,7 +166,7 @@ def _hosted(
 ) -> Pass:
     """A pass with its host; `sizes`: its halves, sequences and tokens of a group."""
     halves, sequences, rows = sizes
-    kernels = halves * kernels_of(items, Counter(kinds(engine.model)))
+    kernels = halves * kernels_of(items, layer_counts(engine, items))
     return hosted(engine, one, sequences, kernels, rows)
 
 
@@ -320,13 +337,27 @@ _INSIDE_THE_EXCHANGE = frozenset(
 def decode_items(engine: Engine, batch: int, cached: float) -> dict[str, tuple[Item, ...]]:
     """Kernels and exchanges of each kind of layer, on one GPU, for a step of `batch` sequences in
     each group that have `cached` tokens each, on average."""
-    shape = step_shape(engine, batch)
+    shape = step_shape(engine, batch * (1 + engine.drafts))
     stack = layers(engine.model, shape)
     found: dict[str, tuple[Item, ...]] = {}
     for kind, layer in zip(kinds(engine.model), stack, strict=True):
         if kind not in found:
             found[kind] = _decode_items(engine, shape, layer, (batch, cached), mixer_of(kind))
+    if engine.drafts:
+        found[DRAFT] = _draft(engine.without_drafts, batch, cached)
     return found
+
+
+def _draft(engine: Engine, batch: int, cached: float) -> tuple[Item, ...]:
+    """One token of each sequence by the layer that drafts, and its head."""
+    own, last, hidden = decode_items(engine, batch, cached), draft_kind(engine), engine.model.hidden
+    joined = Matmul(step_shape(engine, batch).local_tokens, 2 * hidden, hidden)
+    return (linear("draft_projection", joined), *own[last], *own["head"])
+
+
+def draft_kind(engine: Engine) -> str:
+    """The kind of the model's last layer, which the layer that drafts is like."""
+    return kinds(engine.model)[-2]
 
 
 def step_shape(engine: Engine, rows: int) -> Shape:
@@ -355,7 +386,7 @@ def _decode_items(
         if item.name == "attention_flash":
             found += _attention(engine, shape.tokens, sizes, mixer)
         elif item.name == CORE and (own := block(engine.model)) is not None:
-            found += own.step(sizes[0], engine.spec.tensor)
+            found += own.step(sizes[0] * (1 + engine.drafts), engine.spec.tensor)
         elif item.name in ("experts_up", "experts_down") and isinstance(item, Op):
             found.append(touched(engine, shape, item))
         elif item.name not in _MADE_HERE:
@@ -388,16 +419,16 @@ def _attention(engine: Engine, rows: int, sizes: tuple[int, float], mixer: str) 
     """From queries to the input of the output projection: `rows` new tokens of so many sequences,
     each of which has so many cached ones."""
     own, tensor, size = engine.model.attention, engine.spec.tensor, engine.cache_element
-    (batch, cached), query = sizes, own.heads // tensor
+    (batch, cached), query, new = sizes, own.heads // tensor, 1 + engine.drafts
     match own:
         case LatentAttention():
             latent, rank = own.kv_lora_rank + own.qk_rope_head_dim, own.kv_lora_rank
             tokens = batch * read_heads(own).read(cached)
-            core = _core(rows, tokens, query, (latent, rank), tokens * size * latent)
+            core = _core(rows, new * tokens, query, (latent, rank), tokens * size * latent)
             return (
                 _absorb("absorb_query", rows, query, own.qk_nope_head_dim, rank),
                 _written(rows, query * own.qk_rope_head_dim + latent, _single(engine)),
-                *_indexed(own, batch * cached),
+                *_indexed(own, batch * cached, new),
                 core,
                 _absorb("absorb_value", rows, query, rank, own.v_head_dim),
             )
@@ -406,18 +437,18 @@ def _attention(engine: Engine, rows: int, sizes: tuple[int, float], mixer: str) 
             pairs = max(1, own.kv_heads // tensor)
             read = tokens * size * 2 * pairs * own.head_dim
             width = query * own.head_dim + 2 * pairs * own.head_dim
-            core = _core(rows, tokens, query, (own.head_dim, own.head_dim), read)
+            core = _core(rows, new * tokens, query, (own.head_dim, own.head_dim), read)
             return (_written(rows, width), core)
 
 
-def _indexed(attention: LatentAttention, tokens: float) -> tuple[Op, ...]:
-    """An indexer's scores of so many cached tokens, which it has in FP8, and the choice of the
-    best; whole on every tensor rank."""
+def _indexed(attention: LatentAttention, tokens: float, new: int) -> tuple[Op, ...]:
+    """An indexer's scores of so many cached tokens, which it has in FP8, for so many new tokens of
+    each sequence, and the choice of the best; whole on every tensor rank."""
     own = attention.indexer
     if own is None:
         return ()
-    scores = SINGLE * tokens
-    flop, moved = 2.0 * tokens * own.heads * own.head_dim, tokens * index_bytes(attention) + scores
+    scores, flop = SINGLE * tokens * new, 2.0 * tokens * new * own.heads * own.head_dim
+    moved = tokens * index_bytes(attention) + scores
     return (
         Op(INDEXED, "attention", Work(flop, moved, 1, width=float(own.head_dim)), Work()),
         streaming("index_choice", Work(0.0, 2.0 * scores, 2), Work(), 0.0, 0.0),
@@ -461,4 +492,8 @@ def touched(engine: Engine, shape: Shape, op: Op) -> Op:
     chosen = own * (1.0 - (1.0 - moe.top_k / moe.experts) ** tokens)
     groups = max(1, min(own, ceil(chosen)))
     matmul = Matmul(product.rows, product.k, product.cols, groups, product.precision)
-    return replace(op, forward=matmul.forward())
+    work = matmul.forward()
+    if engine.spec.expert_weights is not None:
+        kept = FP8_WEIGHT if product.precision == "fp8" else ELEMENT
+        work = replace(work, bytes=work.bytes - (kept - INT4) * groups * product.k * product.cols)
+    return replace(op, forward=work)

@@ -29,6 +29,7 @@ from typing import Any, Final, TypeAlias, cast
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
+from twin import units
 from twin.loading.catalog import PART_SPECS, SLOTS, PartKind, open_library, part_names
 from twin.loading.files import read_data, shipped_scenarios
 from twin.loading.tree import PHASES
@@ -222,6 +223,17 @@ def _plain(schema: Json) -> None:
                 field["anyOf"] = field.pop("oneOf")
             if isinstance(field.get("default"), dict):
                 del field["default"]  # the fields below have their own
+            elif type(field.get("default")) in (int, float):
+                field["default"] = _with_unit(field["default"], field)
+
+
+def _with_unit(value: float, field: Json) -> float | str:
+    """A default as it is written, with its unit where it has one."""
+    for option in choices(field):
+        dimension = units.of_noun(option.get("x-unit", ""))
+        if dimension is not None:
+            return units.format_quantity(value, dimension)
+    return value
 
 
 def _name_parts(field: Json, kind: PartKind, names: Iterable[str]) -> None:

@@ -408,8 +408,16 @@ def _user_row(row: Point) -> tuple[str, ...]:
 
 
 def _limits_table(found: Serving) -> Table:
-    columns = ("context", "users", "because", "prompt takes", "tok/s/GPU", "by its ranges")
-    table = headed("At most", *columns, "moved most by", left=(2, 6))
+    columns = (
+        "context",
+        "users",
+        "because",
+        "prompt takes",
+        "cache moves",
+        "tok/s/GPU",
+        "by its ranges",
+    )
+    table = headed("At most", *columns, "moved most by", left=(2, 7))
     for at in found.curve.contexts:
         if at.points:
             table.add_row(*_limit_row(at, found.curve.groups, found.reach[at.context]))
@@ -427,6 +435,7 @@ def _limit_row(at: AtContext, groups: int, reach: Reach) -> tuple[str, ...]:
         f"{at.most * groups:,}",
         limit(at),
         duration(at.prefill),
+        duration(at.moved),
         count(last.per_gpu),
         f"{count(last.per_gpu * reach.low)} to {count(last.per_gpu * reach.high)}",
         "\n".join(reach.drivers),

@@ -6,9 +6,36 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from twin.spec.base import Count, Flag, Ratio, Seconds, Share, Spec, Tokens, Whole
+from twin.spec.base import (
+    UNWRITTEN,
+    Count,
+    Flag,
+    Ratio,
+    Seconds,
+    Share,
+    Spec,
+    Tokens,
+    Whole,
+)
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.serving import ServingSpec
+
+
+class SpeculationSpec(Spec):
+    """Tokens that a module drafts and the next pass verifies all at once: a layer like the model's
+    last one, a projection of twice the width before it and the model's head behind it (multi-token
+    prediction, EAGLE)."""
+
+    drafts: Annotated[Count, Field(le=16)]
+    """tokens drafted for each pass, one after the other"""
+    accepted: Share
+    """share of drafts that are right where all before them are"""
+
+    @property
+    def emitted(self) -> float:
+        """Tokens that a pass gives a sequence in the mean: its own, and drafts up to the first
+        wrong one (Leviathan et al. 2023, arXiv:2211.17192, equation 1)."""
+        return sum(self.accepted**before for before in range(self.drafts + 1))
 
 
 class EngineSpec(Spec):
@@ -31,6 +58,11 @@ class EngineSpec(Spec):
     """rows of the GPU with the fullest experts over those of the mean"""
     precision: Literal["bf16", "fp8"] = "fp8"
     """numbers of matrix products and their weights"""
+    expert_weights: Annotated[Literal["int4"] | None, UNWRITTEN] = None
+    """numbers in which experts' weights are kept: int4 with a 16-bit scale for each 32 of them,
+    turned to `precision` inside products; null: as `precision`"""
+    speculation: Annotated[SpeculationSpec | None, UNWRITTEN] = None
+    """tokens that are drafted and verified together; null: each pass gives one"""
     cache: Literal["bf16", "fp8"] = "bf16"
     """numbers of the cached keys and values, or their latents"""
     two_batches: Flag = True

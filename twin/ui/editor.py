@@ -357,7 +357,7 @@ class _Walk:
             if "properties" not in one or (kinds and at(self.values, f"{path}.kind") not in kinds):
                 continue
             if tuple(path.split(".")) in SLOTS:
-                own = tuple(self.below(path, one, (), but=("name",)))
+                own = tuple(self.below(path, one, (), but=("name", "extends")))
                 name = label(tuple(path.split(".")[-1:]))
                 yield Section(path, name, _said([one]), own)
             for key, child in cast(Mapping[str, Node], one["properties"]).items():
