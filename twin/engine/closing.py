@@ -161,16 +161,16 @@ def _after(step: Step, after: tuple[int, ...]) -> Step:
 
 
 def closing_ns(steps: Template, capacity: Mapping[str, float]) -> tuple[float, float]:
-    """Nanoseconds of closing steps that have their links to themselves: of those behind the one in
-    which ranks agree on the gradient norm, for which every rank waits, and of all."""
+    """Nanoseconds of closing steps that have their links to themselves: behind the one in which
+    ranks agree on the gradient norm, for which every rank waits, and up to its end."""
     ends: list[tuple[float, float]] = []
     agreed = next((at for at, step in enumerate(steps) if step.name == AGREEMENT), len(steps))
     for place, step in enumerate(steps):
         time = step.alone_ns(capacity)
         late, whole = (max((ends[at][n] for at in step.after), default=0.0) for n in (0, 1))
         ends.append((late + time if place > agreed else 0.0, whole + time))
-    late, whole = zip(*ends, strict=True)
-    return max(late), max(whole)
+    late, whole = (max(column) for column in zip(*ends, strict=True))
+    return late, whole - late
 
 
 class _Closing:

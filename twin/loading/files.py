@@ -19,8 +19,6 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
-from ruamel.yaml import YAML
-
 from twin.errors import Origin, Problem, UsageError
 from twin.loading.kept_trees import keep_tree, kept_tree
 from twin.loading.tree import Branch, Items, Leaf, Node, hint
@@ -142,10 +140,13 @@ def read_tree(
 
 
 def _kept_name(path: Path) -> str:
-    """The name under which the tree of a shipped file is kept; empty of another file."""
+    """The name under which the tree of a shipped file, or of one beside our code, is kept; empty of
+    another file."""
     whole = path.absolute()  # in a checkout people write `scenarios/...`
-    shipped = whole.is_relative_to(shipped_folder())
-    return ".".join(whole.relative_to(shipped_folder()).parts) if shipped else ""
+    for folder in (shipped_folder(), _PACKAGE):
+        if whole.is_relative_to(folder):
+            return ".".join(whole.relative_to(folder).parts)
+    return ""
 
 
 def read_text(path: Path) -> str:
@@ -358,6 +359,8 @@ def _circle(leaf: Leaf, loop: Sequence[Path]) -> Problem:
 
 def read_data(path: Path) -> Any:
     """The plain values of a YAML file of ours, such as a table beside its code."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  most commands read kept trees only
+
     # ruamel leaves the type of its streams open.
     return YAML(typ="safe").load(path)  # pyright: ignore[reportUnknownMemberType]
 

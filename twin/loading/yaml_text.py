@@ -17,10 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
-
 from twin.errors import DEFAULT, Origin, Problem, printable
 from twin.loading.tree import Branch, Child, Items, Leaf, Node
 from twin.scenario import Root
@@ -106,6 +102,8 @@ def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
         place = locate(directive, 0, len(reading.lines[directive]))
         reading.refuse("TW002", place, "directives mean nothing here", "leave this line out")
         return None, reading.problems
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415
+
     try:
         root = _known(text) if len(text) <= _KEPT_CHARACTERS else _composed(text)
         tree = None if root is None else _node(root, reading, 0)
@@ -125,6 +123,8 @@ def read_yaml(text: str, locate: Locate) -> tuple[Node | None, list[Problem]]:
 
 def _composed(text: str) -> Any:
     """ruamel's node graph of a text."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  most commands read kept trees only
+
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.max_depth = _MAX_DEPTH + 1  # ruamel counts the root
     return yaml.compose(text)
@@ -146,7 +146,7 @@ def _directive(lines: list[str]) -> int | None:
     return None
 
 
-def _syntax(error: MarkedYAMLError, reading: _Reading) -> Problem:
+def _syntax(error: Any, reading: _Reading) -> Problem:
     marked: Any = error
     mark = marked.problem_mark or marked.context_mark
     context = f" {marked.context}" if marked.context else ""
@@ -169,9 +169,9 @@ def _node(node: Any, reading: _Reading, depth: int) -> Node:
     # A tag that somebody wrote has a handle (`!`, `!!`), or is none of YAML's own.
     if node.ctag.handle is not None or not str(node.tag).startswith("tag:yaml.org,2002:"):
         reading.refuse("TW002", origin, f"the tag `{node.tag}` means nothing here", "leave it out")
-    if isinstance(node, MappingNode):
+    if node.id == "mapping":
         return _branch(node, reading, origin, depth)
-    if isinstance(node, SequenceNode):
+    if node.id == "sequence":
         entries: list[Any] = getattr(node, "value")  # noqa: B009  # untyped in ruamel
         return Items(tuple(_node(item, reading, depth + 1) for item in entries), origin)
     return Leaf(_scalar(reading.text(node, origin), str(node.tag)), origin)
@@ -185,7 +185,7 @@ def _branch(node: Any, reading: _Reading, origin: Origin, depth: int) -> Branch:
         if isinstance(child.node, Leaf) and value.start_mark.index == value.end_mark.index:
             # ruamel marks an empty value where the next token stands; a reader sees the key.
             child = Child(place, replace(child.node, origin=place))
-        if not isinstance(key, ScalarNode):
+        if key.id != "scalar":
             reading.refuse("TW005", place, "a key must be plain text")
             continue
         name = reading.text(key, place)

@@ -21,7 +21,8 @@ from twin.arch.ops import Layer
 from twin.arch.recompute import RECOMPUTED
 from twin.hardware.roofline import has_fp4
 from twin.loading.catalog import catalog_parts, stacks_of
-from twin.loading.files import read_data
+from twin.loading.files import read_tree
+from twin.loading.tree import plain
 from twin.planning.experts import expert_load
 from twin.planning.feasibility import microbatches
 from twin.planning.footprint import sent_by_op
@@ -169,7 +170,8 @@ def _warning(code: str, **values: object) -> Warning:
 
 @cache
 def _texts() -> dict[str, str]:
-    return read_data(Path(__file__).with_name("caveats.yaml"))
+    tree, _ = read_tree(Path(__file__).with_name("caveats.yaml"))  # it is kept, as data is not
+    return plain(tree) if tree else {}
 
 
 def caveats(scenario: Scenario, mesh: Mesh, chunks: Sequence[Chunk]) -> tuple[Warning, ...]:

@@ -178,8 +178,9 @@ def step_bound(
     held = [_lightest([(one[n], copies * of.count) for one, of in blocks], full) for n in (0, 1)]
     work = [copies * sum(one[n] * of.count for one, of in blocks) for n in (0, 1)]
     most = layers - stages * (full - 1)
-    first = min(of.passes["F"].alone for _, of in blocks) if copies == 1 else 0.0
-    both = min(one[2] for one, _ in blocks) if copies == 1 else 0.0
+    lead = min(of.passes["F"].alone for _, of in blocks), min(one[2] for one, _ in blocks)
+    # Stages begin with copies of each other.
+    first, both = lead if copies == 1 else (0.0, 0.0)
     before = (most - 1) * (full if virtual == 1 else 1)
     if evenly:
         # Rounds wait for the longest chunk: an even one, or the head's.
@@ -188,7 +189,7 @@ def step_bound(
         for n in (0, 1):
             longest = max(each * max(one[n] for one, _ in blocks), sum(one[n] for one in behind))
             held[n] = virtual * longest
-        before = (stages - 1) * layers / (stages * virtual)
+        before = (stages // copies - 1) * layers / (stages * virtual * copies)
     delays = (0.0, 0.0)
     if copies == virtual == 1 and not evenly:
         starts = ((of.passes["F"].alone, one) for one, of in blocks)
@@ -207,7 +208,7 @@ def step_bound(
         work=(work[0], work[1]),
         full=(held[0], held[1]),
         more=inf if evenly else min(one[0] for one, _ in blocks),
-        ahead=(before * first, before * both),
+        ahead=(before * lead[0], before * lead[1]) if evenly else (before * first, before * both),
         each=(first, both),
         layers=layers,
         one=(max if evenly else min)(one[0] for one, _ in blocks),
@@ -245,14 +246,13 @@ def _backwards(
 
 def closing(scenario: Scenario) -> tuple[float, float]:
     """Nanoseconds in which a step closes behind its passes, on a stage with as many layers of a
-    kind as one has to hold: at least, and about. The least is what follows when all ranks have
-    agreed on the gradient norm; a staggered step does not wait for that."""
-    plan, schedule = unplanned(scenario), scenario.parallel.schedule
+    kind as one has to hold, links to itself: from when all ranks have agreed on the gradient norm,
+    and before that."""
+    plan = unplanned(scenario)
     costs = idle_costs(plan)
     blocks = [one for one in kinds_of(scenario) if one[0].kind in BLOCKS]
     layer, count = max(blocks, key=lambda one: one[1])
     held = -(-count * plan.mesh.copies // plan.mesh.pipeline)
     weights = sum((layer.weights for _ in range(held)), Weights())
     chunk = Chunk(0, 0, (layer,) * held, weights, 0)
-    least, about = closing_ns(closed(plan, costs, [chunk])[0], costs.alone)
-    return 0.0 if schedule.staggered else least, about
+    return closing_ns(closed(plan, costs, [chunk])[0], costs.alone)

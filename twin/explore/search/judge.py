@@ -198,12 +198,16 @@ class Judge:
             ],
             *("bound", id(times), id(schedule), *shape, kinds),
         )
-        closes, about = self._closing(layout)
-        least_ns = least.nanoseconds(count // copies, found) + closes
+        closes, reduces = self._closing(layout)
+        least_ns = least.nanoseconds(count // copies, found)
+        # Stages of a staggered step do not wait for each other's norms.
+        least_ns += 0.0 if schedule.staggered else closes
         if least_ns > self.slowest_ns:
             return TIME
         usual = rooms(times, held, waits, FILLED * self._budget, copies=copies, usual=True)
-        guess_ns = guess.nanoseconds(count // copies, usual or ()) + about
+        guess_ns = guess.nanoseconds(count // copies, usual or ())
+        # The last chunk's reductions have no passes beside them.
+        guess_ns += closes + reduces / layout.virtual
         self.found.candidates.append(Candidate(layout, least_ns, guess_ns, usual is not None))
         return None
 
@@ -232,12 +236,12 @@ class Judge:
         )
 
     def _closing(self, layout: ParallelLayout) -> tuple[float, float]:
-        """How long its steps close at least, and about (ns)."""
+        """How long its steps close at least, and reduce before that (ns)."""
         return self._known.once(
             lambda: closing(layout.applied(self.scenario)),
             *("closing", layout.nodes, layout.pipeline, layout.tensor, layout.context),
             *(layout.expert, layout.expert_tensor, layout.zero, layout.memory.states_on_host),
-            *(self._copies(layout), layout.schedule.staggered),
+            self._copies(layout),
         )
 
     def _held(self, layout: ParallelLayout) -> tuple[Held, ...]:
