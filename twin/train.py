@@ -18,6 +18,7 @@ from twin.spec.axis import Axis
 from twin.spec.base import UNWRITTEN, Flag, Spec, Tokens, written_as
 from twin.spec.model import LoraSpec
 from twin.spec.recipe import Precision, RecipeSpec, Scaling
+from twin.spec.vision import ImagesSpec
 
 _OF_A_RECIPE: Final = {"precision": "bf16", "fp8_scaling": "block", "fp8_param_gather": False}
 """Fields that a recipe says, and what they are without one."""
@@ -72,6 +73,8 @@ class TrainSpec(Spec):
     padded, so that no rank is fuller and no counts are exchanged; with the dispatchers alltoall
     (Megatron-LM's --moe-pad-expert-input-to-capacity) and einsum. null: nothing is dropped; for
     einsum 1"""
+    images: Annotated[ImagesSpec | None, UNWRITTEN] = None
+    """images that the model's encoder reads; null: none"""
     lora: LoraSpec | None = None
     """low-rank adapters, which alone are trained; null: all weights are"""
     routing: Annotated[Routing, Axis("twin.routing")] = Balanced()

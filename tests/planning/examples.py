@@ -17,6 +17,9 @@ LINK = {"bandwidth": "100GB/s", "efficiency": 0.8, "latency": "1us"}
 MOE = {"experts": 16, "top_k": 2, "width": 64, "shared_experts": 1, "first_dense_layers": 1}
 
 
+VISION = {"layers": 2, "hidden": 32, "heads": 4, "ffn": "gelu", "width": 64, "values": 12}
+
+
 def schedule(kind: str) -> Schedule:
     """A schedule with its defaults."""
     return SCHEDULES[kind](kind=kind)

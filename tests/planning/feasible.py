@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.planning.examples import MOE, Changes
+from tests.planning.examples import MOE, VISION, Changes
 from twin.planning import feasibility
 from twin.planning.feasibility import Rule
 
@@ -39,6 +39,11 @@ KEEPS: list[tuple[Rule, SECTION]] = [
     (feasibility.tokens_choose_existing_experts, {"model": {"moe": MOE}}),
     (feasibility.dense_layers_are_layers, {"model": {"moe": MOE | {"first_dense_layers": 8}}}),
     (feasibility.products_need_their_tensor_cores, {"train": {"precision": "bf16"}}),
+    (feasibility.images_have_an_encoder, {"model": {"vision": VISION},
+        "train": {"images": {"patches": 64, "image": 64, "tensor": "cut"}},
+        "parallel": {"tensor": 4}}),
+    (feasibility.images_have_an_encoder, {"model": {"vision": VISION},
+        "train": {"images": {"patches": 64, "image": 64}}, "parallel": {"tensor": 8}}),
     (feasibility.places_need_their_dispatcher,
         {"model": {"moe": MOE}, "train": {"expert_capacity": 1.25}}),
     (feasibility.loads_name_every_expert,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.planning.examples import MOE, Changes, scenario
+from tests.planning.examples import MOE, VISION, Changes, scenario
 from tests.planning.feasible import KEEPS, SECTION
 from twin.engine import plan
 from twin.errors import ScenarioError
@@ -77,6 +77,11 @@ BREAKS: list[tuple[Rule, SECTION, str, str]] = [
     (feasibility.products_need_their_tensor_cores, {"train": {"precision": "fp8"}},
         "train.precision",
         "set precision to bf16, or choose nodes of a GPU that has them, such as h100-8gpu"),
+    (feasibility.images_have_an_encoder, {"train": {"images": {"patches": 64, "image": 64}}},
+        "train.images", "leave images out, or name another model"),
+    (feasibility.images_have_an_encoder, {"model": {"vision": VISION}, "parallel": {"tensor": 8},
+        "train": {"images": {"patches": 64, "image": 64, "tensor": "cut"}}}, "train.images.tensor",
+        "write whole or shared"),
     (feasibility.measured_power_is_above_idle, {"calibration": {"power": "1W"}},
         "calibration.power", "write the power limit of the GPU that was measured, or null"),
     (feasibility.loads_name_every_expert,

@@ -19,7 +19,7 @@ from twin.spec.model import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Parameters of a model. The first nine fields add up to `total`."""
+    """Parameters of a model. The first ten fields add up to `total`."""
 
     embedding: int
     positions: int
@@ -30,6 +30,8 @@ class Parameters:
     routed_experts: int
     norms: int
     head: int
+    vision: int
+    """Of the encoder of images."""
     buffers: int
     """Of `router`: expert-bias, which no optimizer updates."""
     matrices: int
@@ -60,6 +62,7 @@ class Parameters:
             + self.routed_experts
             + self.norms
             + self.head
+            + self.vision
         )
 
     @property
@@ -71,7 +74,7 @@ class Parameters:
     def activated_without_embeddings(self) -> int:
         """Parameters that one token passes through, without token table, positions and head."""
         idle = self.routed_experts - self.activated_experts
-        return self.total - idle - self.embedding - self.positions - self.head
+        return self.total - idle - self.embedding - self.positions - self.head - self.vision
 
     @property
     def activated_with_head(self) -> int:
@@ -80,8 +83,8 @@ class Parameters:
 
     @property
     def activated_with_embeddings(self) -> int:
-        """As before, with the input tables; a tied table counts once. Equals `total` for a model
-        without experts."""
+        """As before, with input tables and the encoder of images; a tied table counts once. Equals
+        `total` for a model without experts."""
         idle = self.routed_experts - self.activated_experts
         return self.total - idle
 
@@ -103,6 +106,7 @@ def parameters(model: ModelSpec) -> Parameters:
         routed_experts=parts["routed_experts"],
         norms=parts["norms"],
         head=parts["head"],
+        vision=parts["vision"],
         buffers=sum(row.elements * times for row, times in table if row.role == "buffer"),
         matrices=sum(row.elements * times for row, times in table if row.role == "matrix"),
         matrix_tensors=sum(row.count * times for row, times in table if row.role == "matrix"),
@@ -129,7 +133,7 @@ def flop_per_token(model: ModelSpec, sequence: int) -> float:
     """Model FLOP per trained token, forward and backward: 6 per matrix weight that the token
     passes through, head in and look-up out, plus three times causal attention at this sequence
     length, or what mixes tokens instead (backward counted as twice forward; what is computed again
-    does not count). Modules that
+    does not count). An encoder of images is out. Modules that
     predict further tokens are out: they train the same model faster or slower, like recomputation
     (DeepSeek counts so: 385 TFLOP/s in its step of 19.93 s are 249.8 GFLOP per token, arXiv:
     2505.09343, Table 4, and this says 250.4; with the module it were 260.6).
@@ -158,7 +162,7 @@ def matrix_weights(model: ModelSpec) -> Fraction:
         (
             row.elements * times * (used if row.part == "routed_experts" else Fraction(1))
             for row, times in _table(model)
-            if row.role == "matrix"
+            if row.role == "matrix" and row.part != "vision"
         ),
         Fraction(0),
     )

@@ -14,6 +14,7 @@ from typing import Final, Literal
 from twin.spec.memory import MemorySpec
 from twin.spec.model import LoraSpec
 from twin.spec.recipe import NumbersOf, Precision, Scaling, Technique
+from twin.spec.vision import ImagesSpec
 
 Streaming = Literal[
     "norm",
@@ -216,6 +217,8 @@ class Shape:
     without: tuple[Technique, ...] = ()
     """Techniques of a recipe of FP4 that are left out."""
     cross_entropy: CrossEntropy = "fused"
+    images: ImagesSpec | None = None
+    """Images that an encoder makes tokens of (`twin.arch.blocks.vision`)."""
     lora: LoraSpec | None = None
     """Adapters; None: all weights are trained."""
     weigh_outputs: bool = False

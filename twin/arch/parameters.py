@@ -76,6 +76,7 @@ Part = Literal[
     "mtp_projection",
     "norms",
     "head",
+    "vision",
 ]
 Cut = Literal["replicated", "rows", "columns", "expert_rows", "expert_columns", "expert_whole"]
 """Over which ranks: tensor ranks cut a tensor by `rows` or by `columns`, expert ranks take whole

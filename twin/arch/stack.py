@@ -19,7 +19,16 @@ from math import lcm
 from typing import Any, Final
 
 from twin.arch.attention import Heads, causal_flop
-from twin.arch.blocks import attention_gqa, attention_mla, embedding, ffn_dense, head, moe, mtp
+from twin.arch.blocks import (
+    attention_gqa,
+    attention_mla,
+    embedding,
+    ffn_dense,
+    head,
+    moe,
+    mtp,
+    vision,
+)
 from twin.arch.eager import eager
 from twin.arch.fp8 import cast
 from twin.arch.kernels import ELEMENT, layer_input, norm, residual
@@ -149,7 +158,7 @@ def parameters_of(model: ModelSpec, kind: str) -> tuple[Parameter, ...]:
     """The parameter table of one sort of layer."""
     match kind:
         case "embedding":
-            return embedding.parameters(model)
+            return (*embedding.parameters(model), *vision.parameters(model))
         case "head":
             return head.parameters(model)
         case "mtp":
@@ -192,7 +201,8 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
     hidden = float(ELEMENT * shape.local_tokens * model.hidden)
     match kind:
         case "embedding":
-            items = _frozen(model, shape, embedding.items(model, shape))
+            both = (*embedding.items(model, shape), *vision.items(model, shape))
+            items = _frozen(model, shape, both)
             return Layer(kind, items, own, embedding.input_bytes(shape), frozen=frozen)
         case "head":
             tied = weights(on_rank(head.tied_parameters(model), shape))
@@ -225,10 +235,12 @@ def _weights(
     model: ModelSpec, shape: Shape, kind: str
 ) -> tuple[Weights, Weights, tuple[Matrices, ...]]:
     """Of a layer on one rank: what is trained, what is not, and the shapes of trained matrices."""
-    table = parameters_of(model, kind)
+    table = vision.placed(parameters_of(model, kind), shape.images)
     whole = on_rank(table, shape)
     if shape.lora is None:
-        return weights(whole), Weights(), matrices(whole)
+        learned = tuple(row for row in whole if vision.trained(row, shape.images))
+        still = (row for row in whole if not vision.trained(row, shape.images))
+        return weights(learned), weights(still), matrices(learned)
     added = on_rank(adapters(table, shape.lora.rank), shape)
     others = (one for one in added for _ in range(shape.lora.adapters - 1))
     return weights(added), weights((*whole, *others)), matrices(added)

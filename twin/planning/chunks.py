@@ -77,6 +77,7 @@ def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
         without=recipe.without if recipe else (),
         any_layout=scenario.cluster.node.gpu.fp8_any_layout,
         cross_entropy=train.cross_entropy,
+        images=train.images,
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
         separate=ALTERNATE in (policy or scenario.memory).recompute or software.separate_products,

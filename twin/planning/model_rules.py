@@ -337,6 +337,23 @@ def products_need_their_tensor_cores(scenario: Scenario) -> list[Problem]:
     return [problem("TW135", "train.precision", message, hint)]
 
 
+def images_have_an_encoder(scenario: Scenario) -> list[Problem]:
+    """Who trains on images has an encoder for them, which tensor ranks cut evenly if at all."""
+    images, vision, tensor = scenario.train.images, scenario.model.vision, scenario.parallel.tensor
+    if images is None:
+        return []
+    if vision is None:
+        message = f"{scenario.model.name} has no encoder of images"
+        return [
+            problem("TW133", "train.images", message, "leave images out, or name another model")
+        ]
+    wrong = [size for size in (vision.heads, vision.width) if size % tensor]
+    if images.tensor != "cut" or not wrong:
+        return []
+    message = f"tensor={tensor} does not divide {wrong[0]} of the encoder of images"
+    return [problem("TW133", "train.images.tensor", message, "write whole or shared")]
+
+
 def measured_power_is_above_idle(scenario: Scenario) -> list[Problem]:
     """What a GPU sustained was measured at a limit above its idle power, which clocks follow."""
     power, measured = scenario.cluster.node.gpu.power, scenario.calibration.power

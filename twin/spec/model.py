@@ -16,6 +16,7 @@ from twin.errors import FieldError
 from twin.spec.axis import Axis
 from twin.spec.base import UNWRITTEN, Count, Flag, Ratio, Spec, Tokens, Whole
 from twin.spec.mixer import Mixer
+from twin.spec.vision import VisionSpec
 
 Scale = Annotated[float, Strict(), Field(gt=0, le=1000)]
 """What a number is multiplied by; not 0."""
@@ -258,6 +259,8 @@ class ModelSpec(Spec):
     model"""
     mtp_shared: Annotated[Flag, UNWRITTEN] = False
     """all such modules use the weights of the first"""
+    vision: Annotated[VisionSpec | None, UNWRITTEN] = None
+    """the encoder of images before the model; null: none"""
     left_out: str = ""
     """what the real model has beside this; a warning says so"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-BIASED = ("qwen2", "qwen2_moe", "gpt_oss", "glm4_moe", "seed_oss")
+BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt_oss", "glm4_moe", "seed_oss")
 """Families whose queries, keys and values have biases."""
 NORMED = (
     "qwen3", "qwen3_moe", "qwen3_next", "glm4_moe", "dots1", "bailing_moe", "hunyuan_v1_moe",
@@ -31,7 +31,21 @@ def counted(config: dict[str, Any]) -> int:
         mixing(config, layer) + feed_forward(config, layer) + 2 * width
         for layer in range(config["num_hidden_layers"])
     )
-    return tables + layers + width
+    return tables + layers + width + encoder(config)
+
+
+def encoder(config: dict[str, Any]) -> int:
+    """Patches; norms, attention and block of each layer; the merger of four patches."""
+    if "vision_config" not in config:
+        return 0
+    given, older = config["vision_config"], config["model_type"] == "qwen2_vl"
+    wide, depth = given["embed_dim" if older else "hidden_size"], given.get("depth", 32)
+    inner = wide * given["mlp_ratio"] if older else given.get("intermediate_size", 3420)
+    gain = 2 * wide if older else wide
+    block = (2 if older else 3) * wide * inner + (1 if older else 2) * inner + wide
+    layer = 2 * gain + 4 * (wide * wide + wide) + block
+    merged = gain + 4 * wide * (4 * wide + 1) + config["hidden_size"] * (4 * wide + 1)
+    return 3 * 2 * 14 * 14 * wide + depth * layer + merged
 
 
 def mixing(config: dict[str, Any], layer: int) -> int:

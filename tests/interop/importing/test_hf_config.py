@@ -64,8 +64,11 @@ PUBLISHED = {
     "moonlight-16b-a3b": 15_960_111_936 - 27 * 64,
     "nemotron-3-nano-30b-a3b": 31_577_940_288,
     "qwen2-57b-a14b": 57_408_658_944,
+    "qwen2-vl-7b": 8_291_375_616,
     "qwen2.5-3b": 3_085_938_688,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-vl-3b": 3_754_622_976,
+    "qwen2.5-vl-7b": 8_292_166_656,
     "qwen3-235b-a22b": 235_093_634_560,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-32b": 32_762_123_264,
@@ -152,6 +155,34 @@ def test_of_experts_without_matrices_the_router_has_a_row() -> None:
     assert any("8 compute on average" in one for one in found.warnings)
     halves = [found.model.blocks(layer) for layer in range(found.model.layers)]
     assert halves == [("attention", "moe"), ("attention", "dense")] * 28
+
+
+def test_a_language_model_below_the_top_is_read_as_one_beside_its_encoder(edited: Edit) -> None:
+    """As transformers writes it since its fifth version."""
+    flat = config("qwen2.5-vl-7b")
+    beside = ("vision_config", "model_type", "architectures", "image_token_id")
+    text = {key: value for key, value in flat.items() if key not in beside}
+    gone = dict.fromkeys(text)
+    nested = edited("qwen2.5-vl-7b", **gone, text_config=text | {"model_type": "qwen2_5_vl_text"})
+    own = read_hf_config(nested, "q").model
+    assert own == read_hf_config(CONFIGS / "qwen2.5-vl-7b.json", "q").model
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"deepstack": [8]}, "does not know what `vision_config.deepstack` changes"),
+        ({"fullatt_block_indexes": [0, 31]}, "not each n-th layer"),
+        ({"hidden_act": "relu"}, "`vision_config.hidden_act: relu` cannot be expressed"),
+        ({"depth": "many"}, "`vision_config.depth` has another type"),
+    ],
+)
+def test_an_encoder_that_cannot_be_expressed_is_refused(
+    change: dict[str, Any], told: str, edited: Edit
+) -> None:
+    vision = config("qwen2.5-vl-7b")["vision_config"] | change
+    with pytest.raises(UsageError, match=told):
+        read_hf_config(edited("qwen2.5-vl-7b", vision_config=vision), "q")
 
 
 def test_the_prediction_module_is_what_qwen3_next_has_more() -> None:

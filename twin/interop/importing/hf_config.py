@@ -37,6 +37,7 @@ from twin.interop.importing.hf_mixtures import (
     minimax_m2,
 )
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, windows
+from twin.interop.importing.hf_vision import qwen2_5_vl, qwen2_vl, unnested
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
 from twin.loading.tree import hint
@@ -58,7 +59,7 @@ def rope(keys: Keys, theta: float) -> dict[str, Any]:
     kind = stretched.get("rope_type") or stretched.get("type") or "default"
     if kind == "yarn":
         found["yarn"] = _yarn(keys, stretched, "rope_scaling" if scaling else "rope_parameters")
-    elif kind != "default":
+    elif kind not in ("default", "mrope"):  # images have positions of three axes
         keys.warnings.append(
             f"Positions are stretched by `{kind}`, for which there is no field; no count needs it."
         )
@@ -110,6 +111,7 @@ def _imported(keys: Keys, name: str) -> Imported:
     family = FAMILIES.get(kind)
     if family is None:
         raise UsageError([_unsupported(keys, kind, origin)])
+    keys.tree = unnested(keys.tree)
     fields = {"name": name, **_common(keys), **family(keys)}
     _quantized(keys)
     keys.finish()
@@ -359,6 +361,8 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen2_moe": _qwen2_moe,
+    "qwen2_vl": qwen2_vl,
+    "qwen2_5_vl": qwen2_5_vl,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
 }
