@@ -12,6 +12,11 @@ from twin.interop.model_arguments import model_arguments
 from twin.loading import load_part
 from twin.spec.model import ModelSpec
 
+NAMES = [
+    "nemotron-3-nano-30b-a3b",
+    "nemotron-3-super-120b-a12b",
+    "nemotron-3-super-120b-a12b-mtp",
+]
 RUN = "--seq-length 4096 --micro-batch-size 1 --global-batch-size 8 --train-iters 9 --bf16"
 SMALL = "--hidden-size 512 --num-attention-heads 8 --padded-vocab-size 1024 --swiglu"
 
@@ -21,7 +26,7 @@ def understood_of(more: str, known: tuple[Argument, ...] = ()) -> ModelSpec:
     return understood((*known, *said), "hybrid").model
 
 
-@pytest.mark.parametrize("name", ["nemotron-3-nano-30b-a3b", "nemotron-3-super-120b-a12b"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_hybrid_of_the_catalog_comes_back_from_its_arguments(name: str) -> None:
     model: ModelSpec = load_part("models", name).spec
     again = understood_of("", model_arguments(model))
@@ -35,10 +40,11 @@ def test_a_hybrid_of_the_catalog_comes_back_from_its_arguments(name: str) -> Non
     assert parameters(again).total == parameters(model).total
 
 
-def test_letters_are_blocks_and_stages_and_what_predicts_are_left_out() -> None:
-    model = understood_of(f"{SMALL} --hybrid-layer-pattern MM*-|MM*-/M* --mamba-num-heads 16")
+def test_letters_are_blocks_and_stages_are_left_out() -> None:
+    model = understood_of(f"{SMALL} --hybrid-layer-pattern MM*-|MM*-/M*/M* --mamba-num-heads 16")
     assert model.pattern == ("mamba2", "mamba2", "attention", "dense") * 2
-    assert (model.layers, model.mtp_layers) == (8, 0)
+    assert (model.layers, model.mtp_layers) == (8, 2)
+    assert (model.mtp_pattern, model.mtp_shared) == (("mamba2", "attention"), False)
     assert model.mixer is not None
     assert model.mixer.model_dump()["num_heads"] == 16
 

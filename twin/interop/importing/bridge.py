@@ -101,7 +101,19 @@ def _on_a_gpu(args: Sequence[Any], _: Mapping[str, Any]) -> None:
         model.fields["moe_shared_expert_overlap"] = False
 
 
+_HYBRID: Final = {
+    "share_embeddings_and_output_weights": False,
+    "position_embedding_type": "none",
+    "normalization": "RMSNorm",
+    "add_bias_linear": False,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "layernorm_epsilon": 1e-5,
+}
+"""Where `HybridModelProvider` differs from Megatron-LM's arguments
+(models/hybrid/hybrid_provider.py)."""
 CALLS: Final[Mapping[str, Call]] = {
+    "HybridModelProvider": lambda _, said: Made("HybridModelProvider", {**_HYBRID, **said}),
     "from_hf_pretrained": lambda args, _: Made("model", {"hf_model_id": args[0]}),
     "apply_flex_dispatcher_backend": _on_a_gpu,
 }

@@ -45,17 +45,33 @@ def hybrid_fields(args: Arguments) -> Fields:
         return {}
     if "|" in stages:
         args.remark("Stages of the pattern: layers are split by `--pipeline-model-parallel-size`.")
-    if further:
-        args.remark(f"What predicts further tokens is left out: `{further}`.")
     mixers = [letter for letter in "MG" if letter in letters]
     if len(mixers) > 1:
         args.refuse(name, "Mamba and delta nets in one model", "one mixer beside attention")
-    args.taken |= {"mtp-num-layers", "mtp-hybrid-override-pattern"}
     # The pattern wins over the number, as in `validate_args`.
     args.given["num-layers"] = Argument("num-layers", (str(len(letters)),))
     blocks = tuple(BLOCKS[letter] for letter in letters)
-    found: Fields = {"pattern": blocks, "mtp_layers": 0}
+    found: Fields = {"pattern": blocks, **_further(args, further)}
     return found | ({"mixer": _mixer(args, mixers[0])} if mixers else {})
+
+
+def _further(args: Arguments, written: str) -> Fields:
+    """What predicts further tokens: a pattern for each, all alike, or one and how many."""
+    alone = args.text("mtp-hybrid-override-pattern", "")
+    each = written.partition("/")[0] or alone
+    count = args.count("mtp-num-layers", 0, least=0)
+    count = written.count("/") + 1 if written else count
+    if not (each and count):
+        return {"mtp_layers": 0}
+    unknown = sorted(set(each) - BLOCKS.keys())
+    if unknown:
+        args.remark(f"What predicts further tokens is left out: `{each}`.")
+        return {"mtp_layers": 0}
+    return {
+        "mtp_layers": count,
+        "mtp_pattern": tuple(BLOCKS[letter] for letter in each),
+        "mtp_shared": args.flag("mtp-use-repeated-layer"),
+    }
 
 
 def hybrid_options(model: ModelSpec) -> Fields:
@@ -70,6 +86,9 @@ def hybrid_options(model: ModelSpec) -> Fields:
     pattern = "".join(letters[one] for one in model.pattern * times)[: model.layers]
     found: Fields = {"hybrid-layer-pattern": pattern, "is-hybrid-model": True}
     found["moe-layer-freq"] = None
+    if model.mtp_layers:
+        found["mtp-hybrid-override-pattern"] = "".join(letters[one] for one in model.mtp_pattern)
+        found["mtp-use-repeated-layer"] = model.mtp_shared
     if model.mixer is None:
         return found
     known = _OPTIONS[model.mixer.kind]
