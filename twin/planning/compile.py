@@ -32,6 +32,7 @@ from twin.planning.split_search import (
     search,
     search_within,
     shortest,
+    step_length,
     usual_splits,
 )
 from twin.planning.stages import Busy, Job, job_of
@@ -174,7 +175,7 @@ class _Arranger:
         """Splits that fit, the shortest by the light model first, and none that is surely
         longer."""
         step, places = self.step(policies)
-        lengths = step(splits, places)
+        lengths = step.of(splits, places)
         found: list[Split] = []
         least = inf
         for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
@@ -189,7 +190,7 @@ class _Arranger:
         """As `corrected_split` says."""
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
         step, places = self.step(policies)
-        (length,) = step([split], places)
+        (length,) = step.of([split], places)
         if abs(step_ns - length) <= AGREE * length:
             return None
         model = step.corrected(split, places, seen)
@@ -244,7 +245,7 @@ class _Arranger:
     def step(self, policies: Policies) -> tuple[StepLength, tuple[int, ...]]:
         """The light model of the step, and the places of parts' policies in it."""
         costs, places = self._by_part(policies)
-        return StepLength(costs, self.scenario.parallel.schedule, self.shape), places
+        return step_length(costs, self.scenario.parallel.schedule, self.shape), places
 
     def _by_part(self, policies: Policies) -> tuple[tuple[StepCosts, ...], tuple[int, ...]]:
         """Costs under each policy, and the place of each part's among them."""

@@ -22,10 +22,9 @@ from typing import Final, TypeAlias
 
 from twin.arch.remembered import remembered
 from twin.planning.stages import evenly
-from twin.planning.step_length import StepCosts, StepLength
+from twin.planning.step_length import Split, StepCosts, StepLength
 from twin.schedules.base import Schedule
 
-Split: TypeAlias = tuple[int, ...]
 Over: TypeAlias = Callable[[Split], Sequence[float]]
 """Bytes by which a split exceeds the memory of every stage."""
 
@@ -55,6 +54,14 @@ AT_LAST: Final = (0, -1, -2, -3, 1)
 """Layers more than on other chunks, on the first and on the last, of the splits to begin with."""
 
 
+@remembered(16)
+def step_length(
+    by_policy: tuple[StepCosts, ...], schedule: Schedule, shape: tuple[int, int, int]
+) -> StepLength:
+    """The light model of a layout, which several ask: it knows the pairs that it has met."""
+    return StepLength(by_policy, schedule, shape)
+
+
 @remembered(512)
 def shortest(
     by_policy: tuple[StepCosts, ...],
@@ -65,7 +72,7 @@ def shortest(
 ) -> Split:
     """The split with which a step is shortest; `shape`: stages, chunks per stage, micro-batches;
     `policies`: the place of each part's memory policy in `by_policy`."""
-    return search(StepLength(by_policy, schedule, shape), balanced, policies)[0]
+    return search(step_length(by_policy, schedule, shape), balanced, policies)[0]
 
 
 def usual_splits(balanced: Split) -> list[Split]:
@@ -89,7 +96,7 @@ def search(
     """The split with the shortest step that is found, and nanoseconds of it and of the balanced
     one; by so many descents, of which each begins `APART` splits behind the one before."""
     starts = first_splits(step, balanced)
-    lengths = step(starts, policies)
+    lengths = step.of(starts, tuple(policies))
     rows = sorted(zip(lengths, map(_unevenness, starts), starts, strict=True))
     if step.turns * BATCH > LOOKED_AT:
         descents = 1
@@ -129,7 +136,8 @@ def _nearest(
     """The shortest of splits that fits, of those that are short; else the one that exceeds memory
     least; with these bytes."""
     best: tuple[float, int, tuple[int, int], Split] | None = None
-    rows = zip(step(splits, policies), map(_unevenness, splits), splits, strict=True)
+    lengths = step.of(splits, tuple(policies))
+    rows = zip(lengths, map(_unevenness, splits), splits, strict=True)
     for length, unevenness, split in sorted(rows)[: BATCH // 2]:
         row = sum(over(split)), length, unevenness, split
         if best is None or row < best:
@@ -164,7 +172,7 @@ def _descended(
     """A split that no move of one layer makes better, and its nanoseconds."""
     for _ in range(ROUNDS):
         moves = moved_splits(step, own[2], policies)
-        lengths = step(moves, policies) if moves else ()
+        lengths = step.of(moves, tuple(policies)) if moves else ()
         rows = zip(lengths, map(_unevenness, moves), moves, strict=True)
         better = min(rows, default=own)
         if better[:2] >= own[:2]:

@@ -56,6 +56,7 @@ LEFT, HALVED = STOPS + 1, STOPS + 2
 pass takes longer where reductions take half of the links from all of its gathers."""
 Policies: TypeAlias = Sequence[int] | Sequence[Sequence[int]]
 """Places of memory policies, by part, for all splits or for each; one for all parts is enough."""
+Split: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = tuple[int, int, int]
 """Stages, chunks per stage, micro-batches."""
 
@@ -171,6 +172,8 @@ class StepLength:
         for part, stage in zip(chunk_map.part_of, chunk_map.stage_of, strict=True):
             self.stages_of_part.setdefault(part, set()).add(stage)
         self.turns = sum(len(step.kind) for step in self.steps)
+        self.known: dict[tuple[int, ...], dict[Split, int]] = {}
+        """Lengths by policies and split."""
 
     def __call__(self, splits: Sequence[Sequence[int]], policies: Policies = (0,)) -> list[int]:
         """Nanoseconds of a step with each split, whose parts have these policies."""
@@ -182,6 +185,13 @@ class StepLength:
         short, long = self.lengths
         more = (lengths[1] - lengths[0]) * (self.microbatches - long) // (long - short)
         return (lengths[1] + more).tolist()
+
+    def of(self, splits: Sequence[Split], policies: tuple[int, ...]) -> list[int]:
+        """The same, each worked out once."""
+        known = self.known.setdefault(policies, {})
+        if new := [split for split in dict.fromkeys(splits) if split not in known]:
+            known |= zip(new, self(new, policies), strict=True)
+        return [known[split] for split in splits]
 
     def corrected(
         self, split: Sequence[int], policies: Sequence[int], seen: Observed
@@ -196,7 +206,7 @@ class StepLength:
             for turn, length in zip(step.kinds, own, strict=True)
             if length and turn in seen.turns
         }
-        found.sending, found.message = 0, round(seen.message)
+        found.sending, found.message, found.known = 0, round(seen.message), {}
         return found
 
     def layer_weights(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> list[int]:
