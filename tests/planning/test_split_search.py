@@ -316,7 +316,7 @@ train: {tokens: 10B, global_batch: 8seq, sequence: 512tok, optimizer: adamw}
 """
 """Where a GPU half as fast again got a split that was 5 to 19 % worse than that of the slower one:
 the light model did not know that reductions meet the next pass's gathers, that they wait for each
-other, what messages wait for each other, or that both ways share a socket's memory. Then 5 and 1.4 %
+other, what messages wait for each other, or that both ways share a socket's memory. Then 5 and 1 %
 worse: the model had one draft, which events did not see; or it agreed with events on one split.
 """
 

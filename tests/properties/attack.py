@@ -227,9 +227,17 @@ KINDS = {
     "kimi-k2-rl-256xh800-disaggregated": _SMALL
     + "rl: {rollout: {requests: 100}, iteration: {rollout_nodes: 4}}\n",
     "kimi-k2-weight-update-16xh20": "",
+    "kimi-k2-256xh800+hybrid": """
+model: {layers: 12, moe: {experts: 64, first_dense_layers: 0, zero_experts: 8, latent: 1024},
+  mixer: {kind: kda, num_heads: 32, head_dim: 128}, mtp_layers: 1, mtp_pattern: [kda+moe],
+  pattern: [kda+moe, kda+dense, attention+moe]}
+cluster: {nodes: 8, fabric: two-sites-400g}
+parallel: {pipeline: 4, virtual: 2, expert: 8, context: 2, context_heads: 2, shard_copies: 2}
+train: {global_batch: 128seq, recipe: deepseek-v3}
+""",
 }
 """A shipped scenario of every kind, with every optional section in one of them, and what makes it
-small."""
+small, or other."""
 QUICK = (("check",), ("resolve",))
 VERBS = (
     *QUICK * 4,
@@ -274,7 +282,8 @@ class Command:
 def small(name: str) -> str:
     """A file with the small form of a shipped scenario."""
     file = Path(_FOLDER.name, f"{name}.yaml")
-    file.write_text(f"schema: 1\nextends: {name}\n{KINDS[name]}", encoding="utf-8")
+    base = name.partition("+")[0]
+    file.write_text(f"schema: 1\nextends: {base}\n{KINDS[name]}", encoding="utf-8")
     return str(file)
 
 
