@@ -151,7 +151,7 @@ def written(draw: st.DrawFn) -> Written:
         parallel["context_heads"] = draw(divisors(context))
         parallel["context_ring"] = draw(st.booleans())
         parallel["shard_copies"] = draw(divisors(data))
-        parallel["reshard_after_forward"] = draw(st.booleans())
+        parallel["reshard_after_forward"] = parallel["zero"] < 3 or draw(st.booleans())
     names = [one for one in POLICIES if mixture or "moe" not in one if latent or "mla" not in one]
     memory: dict[str, Any] = {
         "recompute": draw(st.just([]) | st.sampled_from(names).map(lambda one: [one])),
