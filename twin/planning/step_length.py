@@ -287,11 +287,8 @@ class StepLength:
             besides.append(Lane(busy[..., HOST], 1))
         count = self.lengths[self.steps.index(step)]
         out, back, socket = (busy[..., part] * away // count for part in COPIES)
-        forwards, backwards = step.with_pass("F"), step.with_pass("B", "I")
-        both = (forwards & backwards)[:, None]
-        out, back = (np.where(both, np.maximum(one, socket), one) for one in (out, back))
         if (out > durations).any() or (back > durations).any():
-            besides.append(Copies(out, back, forwards, backwards))
+            besides.append(Copies(out, back, step.with_pass("F"), step.with_pass("B", "I")))
         if (socket > durations).any():
             besides.append(Lane(socket, 2))
         done, there = step.ends(durations, message, besides, lanes)
