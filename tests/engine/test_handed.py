@@ -64,3 +64,10 @@ def test_unfolded_ranks_and_whole_steps_are_lowered_and_played(scenario: Scenari
     whole = simulate(lower(own), extrapolate=False)
     assert whole.repeats == 1
     assert whole.step_ns == simulate(lower(own)).step_ns
+
+
+def test_a_slow_gpu_does_not_move_layers() -> None:
+    """What it costs is asked of the split of equal GPUs."""
+    slow = "cluster.degraded=[{gpus: [17], compute: 0.9}]"
+    equal, uneven = (plan(load("gpt-175b-64xa100-full", sets)) for sets in ([], [slow]))
+    assert uneven.layers_per_part == equal.layers_per_part

@@ -40,8 +40,10 @@ def plan(scenario: Scenario) -> Plan:
 
 
 def _splits(scenario: Scenario) -> bool:
-    """Whether the split of layers, and nothing else, is left out."""
-    return scenario.parallel.layers is None and not isinstance(scenario.memory.by_stage, str)
+    """Whether the split of layers, and nothing else, is left out. What a slow GPU costs is asked of
+    a split that was chosen without it."""
+    by_stage = isinstance(scenario.memory.by_stage, str)
+    return scenario.parallel.layers is None and not by_stage and not scenario.cluster.degraded
 
 
 @dataclass(frozen=True, slots=True)
