@@ -32,7 +32,7 @@ SHARE = 1 / 5
 WALL = 1.2
 """Seconds of `twin run` with imports."""
 
-PLANS = 7
+PLANS = 10
 """Lowered and simulated per second by events, at least."""
 
 T = TypeVar("T")
