@@ -350,15 +350,25 @@ def key(scenario: Root, fidelity: Fidelity) -> Key:
 def source_digest() -> str:
     """16 hexadecimal digits of the SHA-256 over every module and table (`.toml`) of the twin, by
     path and content."""
-    return digest_of(SOURCE, [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.toml")])
+    found: list[tuple[str, ...]] = []
+    for folder, _, names in os.walk(SOURCE):  # half the time of `rglob`, at every start
+        below = Path(folder).relative_to(SOURCE).parts
+        found += [(*below, name) for name in names if name.endswith((".py", ".toml"))]
+    return _digest_below(SOURCE, found)
 
 
 def digest_of(root: Path, files: Iterable[Path]) -> str:
     """16 hexadecimal digits of the SHA-256 over files below a folder, by path and content."""
+    return _digest_below(root, [file.relative_to(root).parts for file in files])
+
+
+def _digest_below(root: Path, files: Iterable[tuple[str, ...]]) -> str:
     digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    for parts in sorted(files):
+        name = "/".join(parts)
+        digest.update(f"{name}\0".encode())
+        with open(f"{root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123  it is quicker
+            digest.update(hashlib.sha256(file.read()).digest())
     return digest.hexdigest()[:16]
 
 

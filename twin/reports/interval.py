@@ -262,13 +262,19 @@ class _Family:
     values: tuple[float, ...]
 
 
+def _median(values: NDArray[np.float64]) -> float:
+    """As NumPy's, which imports masked arrays first."""
+    ordered, middle = np.sort(values), len(values) // 2
+    return float(ordered[middle] + ordered[~middle]) / 2
+
+
 class _Fit:
     """The model of one metric, and how it predicts every source from the others."""
 
     def __init__(self, own: Sequence[Residual], metric: str) -> None:
         self.metric, limit = metric, LIMIT[metric]
         self.families = _families(own, metric)
-        y = np.array([np.median(np.clip(one.values, -limit, limit)) for one in self.families])
+        y = np.array([_median(np.clip(one.values, -limit, limit)) for one in self.families])
         covariance = _covariance(self.families, self.families, SOURCE)
         covariance[np.diag_indices(len(y))] += FAMILY**2
         self.inverse = np.linalg.inv(covariance)
