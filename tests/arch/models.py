@@ -119,6 +119,8 @@ TINY_SPARSE = TINY_MOE.model_copy(
 
 TINY_MTP = TINY_MOE.model_copy(update={"name": "tiny-mtp", "mtp_layers": 2})
 
+TINY_BEHIND = TINY_GPT.model_copy(update={"name": "tiny-behind", "norms_behind": True})
+
 TINY = {
     model.name: model
     for model in (
@@ -129,5 +131,6 @@ TINY = {
         TINY_SINKS,
         TINY_GATED,
         TINY_MTP,
+        TINY_BEHIND,
     )
 }

@@ -130,16 +130,19 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def test_a_gpt_layer_keeps_what_pytorchs_autograd_keeps():
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_gpt_layer_keeps_what_pytorchs_autograd_keeps(behind: bool):
     """Beside it, autograd keeps what the paper calls negligible: mean and deviation of two norms
-    (here in bf16, 8 bytes per token). One head, so that no copy makes heads contiguous."""
+    (here in bf16, 8 bytes per token), or of four. One head, so that no copy makes heads
+    contiguous."""
     model = gpt(layers=1, hidden=32, heads=1, vocab=96, positions=16)
+    model = model.model_copy(update={"norms_behind": behind})
     module = TorchLayer(model, dense=True).bfloat16()
     x = torch.randn(1, 16, 32, dtype=torch.bfloat16, requires_grad=True)
     saved = Saved(module)
     with saved_tensors_hooks(saved.pack, lambda y: y):
         module(x).sum()
-    statistics = 2 * 2 * 2 * 16
+    statistics = 2 * 2 * 16 * (4 if behind else 2)
     assert saved.bytes - statistics == kept(transformer(model, Shape(1, 16, flash=False)))
 
 

@@ -74,10 +74,14 @@ class Layer(nn.Module):
         self.attention = Latent(model) if latent else Grouped(model)
         self.ffn = Dense(model.ffn, model.hidden) if dense else Experts(model)
         self.drop = model.dropout
+        self.attention_behind, self.ffn_behind = (
+            make_norm(model) if model.norms_behind else nn.Identity() for _ in range(2)
+        )
 
     def forward(self, x_BSD: Tensor) -> Tensor:
-        x_BSD = x_BSD + dropped(self.attention(self.attention_norm(x_BSD)), self.drop)
-        return x_BSD + dropped(self.ffn(self.ffn_norm(x_BSD)), self.drop)
+        mixed = self.attention_behind(self.attention(self.attention_norm(x_BSD)))
+        x_BSD = x_BSD + dropped(mixed, self.drop)
+        return x_BSD + dropped(self.ffn_behind(self.ffn(self.ffn_norm(x_BSD))), self.drop)
 
 
 class Grouped(nn.Module):

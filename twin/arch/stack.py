@@ -281,6 +281,7 @@ def _mixed(model: ModelSpec, shape: Shape, mixer: str, *, alone: bool) -> tuple[
     return (
         *cast(norm("attention_norm", tokens, width), shape),
         *_mixer_items(model, shape, mixer),
+        *_behind("attention_norm_behind", model, tokens),
         residual("attention_residual", tokens, width, model.dropout, keep=not alone),
     )
 
@@ -292,8 +293,21 @@ def _fed(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
     return (
         *cast(norm("ffn_norm", tokens, width), shape, keep=feed == "moe"),
         *_ffn_items(model, shape, feed),
+        *_behind("ffn_norm_behind", model, tokens),
         residual("ffn_residual", tokens, width, model.dropout, keep=False),
     )
+
+
+def _behind(name: str, model: ModelSpec, tokens: int) -> tuple[Item, ...]:
+    """A norm whose output is added, and read by no product: what it keeps is its input."""
+    return (norm(name, tokens, model.hidden),) if model.norms_behind else ()
+
+
+def _gains(name: str, model: ModelSpec) -> tuple[Parameter, ...]:
+    """Of the norm before a half of a layer, and of that behind it."""
+    own = norm_gains(name, model.norm, model.hidden)
+    behind = norm_gains(f"{name}_behind", model.norm, model.hidden)
+    return (*own, *behind) if model.norms_behind else tuple(own)
 
 
 def _predicting(model: ModelSpec) -> tuple[str, ...]:
@@ -327,7 +341,7 @@ def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
 
 
 def _mixer_parameters(model: ModelSpec, mixer: str) -> tuple[Parameter, ...]:
-    gains = norm_gains("attention_norm", model.norm, model.hidden)
+    gains = _gains("attention_norm", model)
     own = block(model)
     if mixer not in ATTENTION and own is not None:
         return (*gains, *own.parameters(model))
@@ -350,7 +364,7 @@ def _mixer_items(model: ModelSpec, shape: Shape, mixer: str) -> tuple[Item, ...]
 
 
 def _feed_parameters(model: ModelSpec, feed: str) -> tuple[Parameter, ...]:
-    gains = norm_gains("ffn_norm", model.norm, model.hidden)
+    gains = _gains("ffn_norm", model)
     if feed == "moe" and model.moe is not None:
         return (*gains, *moe.parameters(model.moe, model))
     return (*gains, *ffn_dense.parameters(model.ffn, model))

@@ -237,6 +237,8 @@ class ModelSpec(Spec):
     between. Empty: attention, then dense or moe as `moe` says"""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     """norm before attention and feed-forward block"""
+    norms_behind: Annotated[Flag, UNWRITTEN] = False
+    """a norm behind attention and feed-forward block too, before they are added"""
     norm_eps: Annotated[float, Strict(), Field(gt=0, le=0.1)] = 1e-6
     """what norms add to the mean square, or variance"""
     learned_positions: Whole = 0

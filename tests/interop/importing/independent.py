@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-BIASED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt_oss", "glm4_moe", "seed_oss")
+BIASED = (
+    "qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt_oss", "glm4_moe", "seed_oss",
+    "glm4",
+)  # fmt: skip
 """Families whose queries, keys and values have biases."""
 NORMED = (
     "qwen3", "qwen3_moe", "qwen3_next", "glm4_moe", "dots1", "bailing_moe", "hunyuan_v1_moe",
+    "gemma3_text",
 )  # fmt: skip
 """Families with a norm over each head's query and key."""
 CORRECTED = (
@@ -25,10 +29,13 @@ def counted(config: dict[str, Any]) -> int:
         block = {"M": mamba, "*": attention, "E": squared_experts}
         letters = config["hybrid_override_pattern"]
         return tables + sum(block[one](config) + width for one in letters) + width
+    if config["model_type"].startswith("gemma"):
+        tables = vocab * width
     if config["model_type"] == "longcat_flash":
         return tables + config["num_layers"] * double_layer(config) + width
+    norms = 4 if config["model_type"] in ("gemma2", "gemma3_text", "glm4") else 2
     layers = sum(
-        mixing(config, layer) + feed_forward(config, layer) + 2 * width
+        mixing(config, layer) + feed_forward(config, layer) + norms * width
         for layer in range(config["num_hidden_layers"])
     )
     return tables + layers + width + encoder(config)

@@ -50,6 +50,9 @@ PUBLISHED = {
     # DeepSeek-V3.2-Exp: 685,396,921,376 are published; less prediction layer, its copies of
     # embedding and head, and the fp32 scales (tests/arch/test_sparse_attention.py).
     "deepseek-v3.2": 671_877_944_064,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-3-1b": 999_885_952,
+    "glm-4-9b-0414": 9_400_279_040,
     "gpt-oss-120b": 116_829_156_672,
     # An audit of the headers of all 61 shards (139,644 tensors).
     "kimi-k2": 1_026_408_232_448,
@@ -329,7 +332,7 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("llama-3.1-8b", {"model_type": "gemma2"}, "TW041 models of the family `gemma2`"),
+        ("llama-3.1-8b", {"model_type": "gemma4"}, "TW041 models of the family `gemma4`"),
         ("llama-3.1-8b", {"model_type": "minimax"}, "supported are: deepseek_v3, kimi_k2"),
         ("llama-3.1-8b", {"model_type": "mixtrall"}, "did you mean `mixtral`? supported are"),
         ("llama-3.1-8b", {"model_type": None}, "TW041 the configuration has no `model_type`"),

@@ -20,6 +20,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
+from twin.interop.importing.hf_behind import GEMMA, gemma2, gemma3, glm4
 from twin.interop.importing.hf_hybrids import (
     gpt_oss,
     kimi_linear,
@@ -164,12 +165,14 @@ _THETAS: Final = {
 
 def _common(keys: Keys) -> Fields:
     """What every family says alike."""
-    why = "the twin's gated block is SwiGLU"
-    keys.must_be("hidden_act", "silu", "swish", why=why)
+    kind = str(keys.get("model_type"))
+    gelu = kind in GEMMA
+    why = f"the gated block is {'GeGLU' if gelu else 'SwiGLU'}"
+    for key in ("hidden_act", "hidden_activation")[: 1 + gelu]:
+        keys.must_be(key, *(("gelu_pytorch_tanh",) if gelu else ("silu", "swish")), why=why)
     if keys.get("attention_dropout", 0.0):
         keys.left_out.append("dropout in attention")
     keys.taken.add("intermediate_size")
-    kind = str(keys.get("model_type"))
     halved = kind == "longcat_flash"
     return {
         "layers": keys.count("num_layers" if halved else "num_hidden_layers"),
@@ -178,7 +181,7 @@ def _common(keys: Keys) -> Fields:
         "norm": "rmsnorm",
         "norm_eps": keys.number("rms_norm_eps", 1e-5 if kind in _EPS else 1e-6),
         "rope": rope(keys, theta=_THETAS.get(kind, 1e4)),
-        "tied_embeddings": keys.flag("tie_word_embeddings"),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=gelu),
     }
 
 
@@ -352,6 +355,9 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "qwen3_next": qwen3_next,
     "nemotron_h": nemotron_h,
     "gpt_oss": gpt_oss,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3,
+    "glm4": glm4,
     "llama": _llama,
     "mistral": _mistral,
     "phi3": _phi3,
