@@ -15,7 +15,8 @@ import twin
 from twin.answers.nearest import document, replaced
 from twin.arch.ops import Layer, Weights
 from twin.engine import lower, plan, simulate
-from twin.engine.program import FROM_HOST
+from twin.engine.closing import closing_ns
+from twin.engine.program import COMPUTE, DATA, FROM_HOST, Step
 from twin.errors import ScenarioError
 from twin.explore.search.bounds import step_bound
 from twin.explore.search.judge import Candidate, Judge, JudgedSpace
@@ -233,3 +234,14 @@ def test_layouts_that_are_refused_cannot_run_or_do_not_fit(small):
             assert layout not in kept
             continue
         assert layout in kept or not fits, layout.words
+
+
+def test_a_step_closes_after_all_have_agreed_on_the_norm():
+    """Reductions of 5 ns and the agreement's 1 before; an update of 3 and a gather of 4 behind."""
+    steps = (
+        Step("reduce_scatter_gradients", DATA, 5, ()),
+        Step("gradient_norm", DATA, 1, (0,)),
+        Step("optimizer", COMPUTE, 3, (1,)),
+        Step("all_gather_weights", DATA, 4, (2,)),
+    )
+    assert closing_ns(steps, {}) == (7, 6)
