@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Command
 from twin.cli.main import main
 from twin.reports import KPIS
 from twin.reports.explain import Explanation
@@ -108,3 +109,16 @@ def test_only_a_tornado_has_fields(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_wrong_topic_is_told_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "kimi-k2-256xh800", "hidden-experts"]) == 2
     assert "did you mean `hidden-expert`?" in capsys.readouterr().err
+
+
+def test_the_trainer_s_step_of_an_rl_run_has_its_hidden_experts(
+    twin_command: Command, tmp_path: Path
+) -> None:
+    """Not its rollouts, which have no breakdown."""
+    (tmp_path / "small.yaml").write_text(
+        "schema: 1\nextends: kimi-k2-rollout-256xh800\nmodel: {layers: 4, moe: {experts: 16}}\n"
+        "cluster: {nodes: 2}\nparallel: {pipeline: 2, virtual: 2, expert: 8}\n"
+        "train: {global_batch: 32seq}\n"
+    )
+    done = twin_command("explain", "small.yaml", "hidden-expert", "-q")
+    assert done.code == 0, done.err

@@ -25,7 +25,7 @@ from twin.errors import Problem, UsageError
 from twin.figures.charts import Ranked, name_axis, ranking
 from twin.figures.palette import ALARM, Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Mark, Picture, Row, draw
-from twin.kinds.base import Fidelity
+from twin.kinds.base import Fidelity, kind_named
 from twin.planning.feasibility import problems
 from twin.reports.breakdown import Exposure
 from twin.reports.report import MemoryReport
@@ -147,7 +147,8 @@ def hidden_expert(
         if isinstance(made, str):
             trials.append(Trial(heads, expert, impossible=made))
         else:
-            answer = ask(made, fidelity=fidelity, progress=note, cache=cache)
+            step = kind_named("step")
+            answer = ask(made, fidelity=fidelity, progress=note, cache=cache, kind=step)
             trials.append(_trial(heads, expert, answer))
         note(1.0)
     return HiddenExpert(tuple(trials))
