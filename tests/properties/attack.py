@@ -245,6 +245,11 @@ VERBS = (
     ("run", "--no-cache", "--json"),
     ("explain", "mfu"),
     ("explain", "links"),
+    ("explain", "hidden-expert"),
+    ("explain", "serving"),
+    ("sweep", "--grid", "train.global_batch=64seq,128seq", "--no-cache", "-j", "1"),
+    ("export", "--format", "bridge", "--no-cache", "--force", "-o"),
+    ("export", "--format", "torchtitan", "--no-cache", "--force", "-o"),
     ("compare", "--no-cache"),
     ("export", "--format", "csv", "--no-cache", "--force", "-o"),
 )
