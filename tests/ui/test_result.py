@@ -136,7 +136,7 @@ def test_sensitivity_has_the_fit_and_all_numbers_while_a_plan_is_being_simulated
     monkeypatch.setattr(Worker, "perform", lambda *_: time.sleep(5))
     monkeypatch.setattr(answers, "GLANCE", 0)
     monkeypatch.setattr(answers, "MOMENT", 0)
-    plan = "gpt-175b-64xa100-full;cluster.nodes=16"
+    plan = "gpt-175b-64xa100-full;cluster.nodes=32"  # that no other test simulates
     app = opened(plan, page="explore", section="sensitivity")
     assert "is being simulated" in words(app)
     assert "gpt-175b-64xa100-full" in app.main.info[0].value
