@@ -27,7 +27,7 @@ SOURCES = read(CATALOG / "sources.yaml")
 BANDS: dict[str, tuple[units.Dimension, float, float]] = {
     "bf16_dense": ("flop_per_s", 50e12, 5e15),
     "fp8_dense": ("flop_per_s", 100e12, 10e15),
-    "memory_bandwidth": ("bytes_per_s", 0.5e12, 10e12),
+    "memory_bandwidth": ("bytes_per_s", 0.5e12, 25e12),  # HBM4 of Rubin: 22 TB/s
     "memory_bandwidth_per_socket": ("bytes_per_s", 50e9, 1e12),
     "latency": ("seconds", 0.1e-6, 20e-6),
     "hop_latency": ("seconds", 0.05e-6, 5e-6),
@@ -35,7 +35,7 @@ BANDS: dict[str, tuple[units.Dimension, float, float]] = {
     "dispatch": ("seconds", 1e-6, 200e-6),
     "bytes": ("bytes", 1e6, 8e9),
 }
-RATES = {"nvlink": (50e9, 1e12), "nic": (5e9, 200e9), "pcie": (10e9, 250e9)}
+RATES = {"nvlink": (50e9, 2e12), "nic": (5e9, 200e9), "pcie": (10e9, 500e9)}  # NVLink 6, NVLink-C2C
 
 
 def is_number(value: Any) -> bool:
