@@ -26,9 +26,9 @@ SOURCES = read(CATALOG / "sources.yaml")
 # Last key of a path -> (dimension, low, high) in SI units: what devices of 2020 to 2026 can be.
 BANDS: dict[str, tuple[units.Dimension, float, float]] = {
     "bf16_dense": ("flop_per_s", 50e12, 5e15),
-    "fp8_dense": ("flop_per_s", 100e12, 10e15),
+    "fp8_dense": ("flop_per_s", 100e12, 20e15),  # Rubin, as announced: 17.5 PFLOP/s
     "memory_bandwidth": ("bytes_per_s", 0.5e12, 25e12),  # HBM4 of Rubin: 22 TB/s
-    "memory_bandwidth_per_socket": ("bytes_per_s", 50e9, 1e12),
+    "memory_bandwidth_per_socket": ("bytes_per_s", 50e9, 1.5e12),  # of one Vera: 1.2 TB/s
     "latency": ("seconds", 0.1e-6, 20e-6),
     "hop_latency": ("seconds", 0.05e-6, 5e-6),
     "launch": ("seconds", 0.1e-6, 50e-6),
