@@ -17,6 +17,8 @@ from twin.network.topology import kinds, member
 KINDS = pytest.mark.parametrize("kind", kinds())
 LEAVES_PER_POD = {"rail_fat_tree": 4, "clos": 1}
 """With four GPUs per node."""
+DRAWN = pytest.mark.parametrize("kind", LEAVES_PER_POD)
+"""Every switch is in their graph; of a site one gateway stands for its whole network."""
 GPUS = [f"gpu/{node}/{rail}" for node, rail in product(range(4), range(4))]
 
 
@@ -29,7 +31,7 @@ def switches_between(graph: nx.DiGraph[str], source: str, target: str) -> int:
     return sum(graph.nodes[vertex]["role"] in ("leaf", "spine") for vertex in path)
 
 
-@KINDS
+@DRAWN
 @settings(max_examples=20)
 @given(nodes=st.integers(1, 9), nodes_per_leaf=st.integers(1, 4), spines=st.integers(1, 4))
 def test_degrees_follow_the_wiring_rules(
@@ -69,7 +71,7 @@ def test_edges_carry_what_the_flat_view_says(kind: str) -> None:
         assert sum(uplinks) - nics == pytest.approx(capacity(spec, "leaf"))
 
 
-@KINDS
+@DRAWN
 @settings(max_examples=20)
 @given(nodes=st.integers(2, 9), nodes_per_leaf=st.integers(1, 4))
 def test_the_rule_for_switches_equals_the_longest_shortest_path_on_a_rail(
@@ -99,7 +101,7 @@ def test_a_route_is_a_path_between_its_ends_that_visits_nothing_twice(kind: str)
         assert len(set(stops)) == len(stops)
 
 
-@KINDS
+@DRAWN
 def test_a_route_costs_the_latency_of_a_hop(kind: str) -> None:
     spec = cluster(4, kind=kind)
     graph = fabric(spec)
@@ -151,7 +153,7 @@ def test_gpus_behind_one_pcie_switch_share_its_way_up() -> None:
     assert sharers(spec, "pcie_uplink") == 2
 
 
-@KINDS
+@DRAWN
 @pytest.mark.parametrize("oversubscription", [1.0, 2.0, 4.0])
 def test_the_bisection_is_half_the_nics_over_the_oversubscription(
     kind: str, oversubscription: float

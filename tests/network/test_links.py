@@ -131,8 +131,13 @@ def test_a_placement_that_nobody_looked_at_counts_as_spread() -> None:
     assert crowding(cluster(4, oversubscription=3.0), "all_gather", Placement(8, 4)) == 3
 
 
-@pytest.mark.parametrize(("nodes", "microseconds"), [(1, 3.0), (2, 4.0), (3, 6.0)])
-@pytest.mark.parametrize("kind", topology.kinds())
+FLAT = (("rail_fat_tree", 1, 3.0), ("rail_fat_tree", 2, 4.0), ("rail_fat_tree", 3, 6.0))
+SITES = (("sites", 1, 3.0), ("sites", 2, 6.0), ("sites", 3, 8.0))  # three switches in a site
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "microseconds"), [*FLAT, *(("clos", *case[1:]) for case in FLAT), *SITES]
+)
 def test_a_nic_hop_costs_the_nic_and_every_switch_on_the_way(
     kind: str, nodes: int, microseconds: float
 ) -> None:

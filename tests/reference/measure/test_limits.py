@@ -114,7 +114,7 @@ def test_a_gpus_host_is_as_slow_as_its_call_of_the_framework(
         ("NVIDIA H100 80GB HBM3", 81559 * 2**20, 132, "h100"),
         ("NVIDIA H800", 81559 * 2**20, 132, "h800"),
         ("NVIDIA A100-SXM4-80GB", 81920 * 2**20, 108, "a100-80gb"),
-        ("NVIDIA H100 PCIe", 81559 * 2**20, 114, None),  # fewer SMs, another peak
+        ("NVIDIA H100 PCIe", 81559 * 2**20, 114, "h100-pcie"),  # fewer SMs, another peak
         ("NVIDIA GeForce RTX 4090", 24564 * 2**20, 128, None),
     ],
 )
