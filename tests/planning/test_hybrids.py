@@ -47,6 +47,23 @@ def test_ranks_have_to_divide_the_heads_of_a_mixer(
     assert any(one.code == "TW106" and said in one.message for one in found)
 
 
+@pytest.mark.parametrize(
+    ("entry", "tensor", "code", "said"),
+    [
+        ("attention@24x6+moe", 16, "TW106", "does not divide heads=24"),
+        ("attention@36x6+moe", 4, "TW106", "neither divides kv_heads=6 nor is a multiple of it"),
+        ("attention+dense@1000", 16, "TW107", "does not divide ffn.width=1000"),
+        ("attention@16x5+moe", 2, "TW110", "kv_heads=5 does not divide heads=16"),
+    ],
+)
+def test_degrees_and_groups_are_judged_by_every_layer(
+    tmp_path: Path, entry: str, tensor: int, code: str, said: str
+) -> None:
+    sets = (f"model.pattern=[{entry}, attention+moe]", f"parallel.tensor={tensor}")
+    found = problems(scenario(tmp_path, "qwen3-30b-a3b", *sets))
+    assert any(one.code == code and said in one.message for one in found)
+
+
 def test_a_hybrid_is_told_what_the_assumed_speed_of_its_scans_is_worth(tmp_path: Path) -> None:
     """More where the mixer has more layers; nothing where there is none."""
     shares: list[float] = []

@@ -6,6 +6,7 @@ multi-token-prediction layers are counted apart. A tied head is counted once, as
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
@@ -197,5 +198,5 @@ def _all_moe(model: ModelSpec) -> ModelSpec:
     if model.moe is None:
         return model
     moe = model.moe.model_copy(update={"first_dense_layers": 0, "every": 1})
-    pattern = tuple(one.replace("dense", "moe") for one in model.pattern)
+    pattern = tuple(re.sub(r"dense(@\d+)?", "moe", one) for one in model.pattern)
     return model.model_copy(update={"moe": moe, "pattern": pattern})

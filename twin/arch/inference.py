@@ -12,6 +12,7 @@ routing, and modules that predict further tokens.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,8 +21,8 @@ from twin.arch.attention import Heads
 from twin.arch.blocks.attention_mla import read_heads
 from twin.arch.count import flop_per_token, matrix_weights, mixing_flop
 from twin.arch.kernels import ELEMENT, SINGLE
-from twin.arch.stack import block, heads
-from twin.spec.model import ATTENTION, LatentAttention, ModelSpec
+from twin.arch.stack import attends, attention, block, heads
+from twin.spec.model import LatentAttention, ModelSpec
 
 Form = Literal["absorbed", "whole", "whole_without_rotary"]
 """What a decode step reads of the past: the latent; whole keys and values; or these without the
@@ -76,7 +77,7 @@ def mixers(model: ModelSpec) -> Counter[str]:
 
 def _step_flop(model: ModelSpec, mixer: str, tokens: int, form: Form) -> float:
     own = block(model)
-    if mixer not in ATTENTION and own is not None:
+    if not attends(mixer) and own is not None:
         return 6.0 * own.state().matrices
     read, latent = _read(model, mixer, form), model.attention
     found = 2.0 * read.query * (read.qk_dim + read.v_dim) * read.read(tokens)
@@ -94,8 +95,8 @@ def cache_bytes(model: ModelSpec, tokens: int) -> float:
 
 
 def _kept_bytes(model: ModelSpec, mixer: str, tokens: int) -> float:
-    own, block_of = model.attention, block(model)
-    if mixer not in ATTENTION and block_of is not None:
+    own, block_of = attention(model, mixer), block(model)
+    if not attends(mixer) and block_of is not None:
         return block_of.state().bytes
     if isinstance(own, LatentAttention):
         return ELEMENT * (own.kv_lora_rank + own.qk_rope_head_dim) * tokens + (
@@ -114,7 +115,13 @@ def index_bytes(attention: LatentAttention) -> int:
 def with_heads(model: ModelSpec, count: int) -> ModelSpec:
     """The model with another number of (query) heads of the same width."""
     changed: dict[str, Any] = {"heads": count}
-    return model.model_copy(update={"attention": model.attention.model_copy(update=changed)})
+    own = model.attention.heads
+    pattern = tuple(
+        re.sub(r"@(\d+)x", lambda found: f"@{int(found[1]) * count // own}x", one)
+        for one in model.pattern
+    )
+    other = model.attention.model_copy(update=changed)
+    return model.model_copy(update={"attention": other, "pattern": pattern})
 
 
 def _read(model: ModelSpec, mixer: str, form: Form) -> Heads:

@@ -37,7 +37,17 @@ from twin.arch.mixer import Block
 from twin.arch.ops import Item, Layer, LayerKind, Matrices, Shape, Weights
 from twin.arch.parameters import Parameter, matrices, norm_gains, on_rank, weights
 from twin.arch.remembered import remembered
-from twin.spec.model import ATTENTION, GroupedAttention, LatentAttention, ModelSpec, blocks_of
+from twin.spec.model import (
+    ATTENTION,
+    FEED_FORWARD,
+    DenseFfn,
+    GroupedAttention,
+    LatentAttention,
+    ModelSpec,
+    blocks_of,
+    sizes_of,
+    word_of,
+)
 
 QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
 """Names of the matrices that make whole queries and keys, in every kind of attention."""
@@ -47,7 +57,7 @@ QUERY_KEY: Final = frozenset({"q", "q_up", "kv", "kv_up"})
 def kinds(model: ModelSpec) -> tuple[str, ...]:
     """The sort of every layer of the model itself, in order, without prediction modules: `dense` or
     `moe` where attention comes first, else as in a pattern, with a plus before a feed-forward block
-    that stands alone."""
+    that stands alone. Layers of other sizes are of another sort."""
     return ("embedding", *(_sort(*model.blocks(layer)) for layer in range(model.layers)), "head")
 
 
@@ -59,12 +69,17 @@ def _sort(mixer: str, feed: str) -> str:
 
 def _blocks(sort: str) -> tuple[str, str]:
     """The mixer and the feed-forward block of a sort of layer."""
-    return ("attention", sort) if sort in ("dense", "moe") else blocks_of(sort)
+    return ("attention", sort) if word_of(sort) in FEED_FORWARD else blocks_of(sort)
 
 
 def mixer_of(sort: str) -> str:
-    """The mixer of a sort of layer; empty where it has none."""
+    """The mixer of a sort of layer, with its sizes; empty where it has none."""
     return "" if sort in ("embedding", "head") else _blocks(sort)[0]
+
+
+def attends(mixer: str) -> bool:
+    """Whether a mixer is the model's attention."""
+    return word_of(mixer) in ATTENTION
 
 
 def block(model: ModelSpec) -> Block | None:
@@ -74,12 +89,33 @@ def block(model: ModelSpec) -> Block | None:
 
 
 def attention(model: ModelSpec, mixer: str) -> LatentAttention | GroupedAttention:
-    """The attention of layers that a pattern calls so: within its window, or to all before."""
+    """The attention of layers that a pattern calls so: within its window, or to all before, with
+    heads of their own."""
     own = model.attention
     if not model.pattern or not isinstance(own, GroupedAttention):
         return own
-    changed: dict[str, Any] = {"full_every": None} if mixer == "window" else {"window": None}
+    near = word_of(mixer) == "window"
+    changed: dict[str, Any] = {"full_every": None} if near else {"window": None}
+    changed |= zip(("heads", "kv_heads"), sizes_of(mixer), strict=False)
     return own.model_copy(update=changed)
+
+
+def attentions(model: ModelSpec) -> tuple[LatentAttention | GroupedAttention, ...]:
+    """The attention of all layers, each sort once: the model's own where no layer has any."""
+    mixers = dict.fromkeys(mixer for one in kinds(model) if attends(mixer := mixer_of(one)))
+    return tuple(attention(model, one) for one in mixers) or (model.attention,)
+
+
+def dense_widths(model: ModelSpec) -> tuple[int, ...]:
+    """Widths of the dense feed-forward blocks of all layers, each once."""
+    feeds = (_blocks(one)[1] for one in kinds(model)[1:-1])
+    dense = (_ffn(model, one).width for one in feeds if word_of(one) == "dense")
+    return tuple(dict.fromkeys(dense))
+
+
+def _ffn(model: ModelSpec, feed: str) -> DenseFfn:
+    """The dense block of layers that a pattern calls so."""
+    return model.ffn.model_copy(update=dict(zip(("width",), sizes_of(feed), strict=False)))
 
 
 @remembered(256)
@@ -116,24 +152,25 @@ def _shapes(model: ModelSpec, shape: Shape) -> list[tuple[str, Shape]]:
 
 def uneven(model: ModelSpec, shape: Shape) -> tuple[str, ...]:
     """Dotted names of the sizes that the tensor, context or expert degrees do not divide."""
-    sizes = [("model.attention.heads", model.attention.heads, shape.tensor)]
-    if isinstance(model.attention, GroupedAttention):
-        own = model.attention.kv_heads
-        pair = (own, shape.tensor) if own >= shape.tensor else (shape.tensor, own)
-        sizes.append(("model.attention.kv_heads", *pair))
+    sizes: list[tuple[str, int, int]] = []
+    for one in attentions(model):
+        sizes.append(("model.attention.heads", one.heads, shape.tensor))
+        if isinstance(one, GroupedAttention):
+            own = one.kv_heads
+            pair = (own, shape.tensor) if own >= shape.tensor else (shape.tensor, own)
+            sizes.append(("model.attention.kv_heads", *pair))
     sizes += [
         (f"model.mixer.{name}", heads, ranks)
         for name, heads, ranks in mixer_heads(model, shape.tensor, shape.context)
     ]
-    if any(kind.endswith("dense") for kind in kinds(model)):
-        sizes.append(("model.ffn.width", model.ffn.width, shape.tensor))
+    sizes += [("model.ffn.width", width, shape.tensor) for width in dense_widths(model)]
     sizes.append(("model.vocab", model.vocab, shape.tensor))
     if model.moe is not None:
         sizes.append(("model.moe.experts", model.moe.experts, shape.expert))
         sizes.append(("model.moe.width", model.moe.width, shape.expert_tensor))
     slices = shape.tensor if shape.sequence_parallel else 1
     sizes.append(("train.sequence", shape.sequence, sequence_parts(shape.context, slices)))
-    return tuple(name for name, size, degree in sizes if size % degree)
+    return tuple(dict.fromkeys(name for name, size, degree in sizes if size % degree))
 
 
 def mixer_heads(model: ModelSpec, tensor: int, context: int) -> list[tuple[str, int, int]]:
@@ -178,7 +215,7 @@ def mixing(model: ModelSpec, mixer: str, sequence: int) -> float:
     own = block(model)
     if not mixer:
         return 0.0
-    if mixer not in ATTENTION and own is not None:
+    if not attends(mixer) and own is not None:
         return own.flop()
     latent = model.attention
     if isinstance(latent, LatentAttention) and latent.indexer is not None:
@@ -210,7 +247,7 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
             return Layer(kind, items, own, hidden, frozen=frozen, tied=tied)
         case _:
             sorts = _predicting(model) if kind == "mtp" else (kind,)
-            attends = any(mixer_of(one) in ATTENTION for one in sorts)
+            mixer = next(filter(attends, map(mixer_of, sorts)), None)
             return Layer(
                 _role(kind),
                 _frozen(model, shape, _transformer(model, shape, kind)),
@@ -218,7 +255,7 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
                 _module_input(model, shape) if kind == "mtp" else hidden,
                 shapes,
                 frozen=frozen,
-                heads=model.attention.heads // shape.tensor if attends else 0,
+                heads=attention(model, mixer).heads // shape.tensor if mixer else 0,
                 query_key=sum(row.elements for row in table if row.name in QUERY_KEY),
             )
 
@@ -277,7 +314,7 @@ def _transformer(model: ModelSpec, shape: Shape, kind: str) -> tuple[Item, ...]:
 def _mixed(model: ModelSpec, shape: Shape, mixer: str, *, alone: bool) -> tuple[Item, ...]:
     """The first half of a layer; `alone`: all of it."""
     tokens, width = shape.local_tokens, model.hidden
-    shape = shape.of("attention" if mixer in ATTENTION else "mixer")
+    shape = shape.of("attention" if attends(mixer) else "mixer")
     return (
         *cast(norm("attention_norm", tokens, width), shape),
         *_mixer_items(model, shape, mixer),
@@ -343,7 +380,7 @@ def _prediction(model: ModelSpec, shape: Shape) -> tuple[Layer, ...]:
 def _mixer_parameters(model: ModelSpec, mixer: str) -> tuple[Parameter, ...]:
     gains = _gains("attention_norm", model)
     own = block(model)
-    if mixer not in ATTENTION and own is not None:
+    if not attends(mixer) and own is not None:
         return (*gains, *own.parameters(model))
     match attention(model, mixer):
         case LatentAttention() as latent:
@@ -354,7 +391,7 @@ def _mixer_parameters(model: ModelSpec, mixer: str) -> tuple[Parameter, ...]:
 
 def _mixer_items(model: ModelSpec, shape: Shape, mixer: str) -> tuple[Item, ...]:
     own = block(model)
-    if mixer not in ATTENTION and own is not None:
+    if not attends(mixer) and own is not None:
         return own.items(model, shape)
     match attention(model, mixer):
         case LatentAttention() as latent:
@@ -367,10 +404,10 @@ def _feed_parameters(model: ModelSpec, feed: str) -> tuple[Parameter, ...]:
     gains = _gains("ffn_norm", model)
     if feed == "moe" and model.moe is not None:
         return (*gains, *moe.parameters(model.moe, model))
-    return (*gains, *ffn_dense.parameters(model.ffn, model))
+    return (*gains, *ffn_dense.parameters(_ffn(model, feed), model))
 
 
 def _ffn_items(model: ModelSpec, shape: Shape, feed: str) -> tuple[Item, ...]:
     if feed == "moe" and model.moe is not None:
         return moe.items(model.moe, model, shape)
-    return ffn_dense.items(model.ffn, model, shape)
+    return ffn_dense.items(_ffn(model, feed), model, shape)

@@ -3,7 +3,7 @@ sequences it can hold."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from math import floor
 from typing import Any, Final
@@ -12,10 +12,10 @@ from twin.arch.inference import index_bytes, mixers
 from twin.arch.kernels import ELEMENT, FP8_WEIGHT
 from twin.arch.ops import Layer, Op
 from twin.arch.remembered import remembered
-from twin.arch.stack import block, heads, kinds, layers, mixer_of
+from twin.arch.stack import attends, attention, block, heads, kinds, layers, mixer_of
 from twin.inference.engine import INT4, Engine
 from twin.inference.seconds import draft_kind, step_shape
-from twin.spec.model import ATTENTION, GroupedAttention, LatentAttention
+from twin.spec.model import GroupedAttention, LatentAttention
 
 MOST: Final = 10**9
 """Tokens of a cache that does not grow with them."""
@@ -94,12 +94,14 @@ def cached_bytes(engine: Engine) -> float:
     """Bytes of the cache per token on one GPU, in all layers: tensor ranks share key and value
     heads, of which each has at least one; a latent is whole on each."""
     model, own = engine.model, engine.model.attention
-    found = {mixer: times for mixer, times in mixers(model).items() if mixer in ATTENTION}
-    far = sum(times * (1.0 - heads(model, mixer).windowed) for mixer, times in found.items())
-    if engine.drafts and mixer_of(draft_kind(engine)) in ATTENTION:
-        far += 1.0  # of the layer that drafts
-    index = index_bytes(own) * far if isinstance(own, LatentAttention) else 0.0
-    return engine.cache_element * _values(engine) * far + index
+    far: defaultdict[int, float] = defaultdict(float)
+    for mixer, times in mixers(model).items():
+        if attends(mixer):
+            far[_values(engine, mixer)] += times * (1.0 - heads(model, mixer).windowed)
+    if engine.drafts and attends(drafts := mixer_of(draft_kind(engine))):
+        far[_values(engine, drafts)] += 1.0
+    index = index_bytes(own) * sum(far.values()) if isinstance(own, LatentAttention) else 0.0
+    return sum(engine.cache_element * values * times for values, times in far.items()) + index
 
 
 def _drafting(engine: Engine, layer: Layer) -> float:
@@ -107,9 +109,9 @@ def _drafting(engine: Engine, layer: Layer) -> float:
     return _weights(engine, layer) + 2.0 * ELEMENT * engine.model.hidden**2
 
 
-def _values(engine: Engine) -> int:
+def _values(engine: Engine, mixer: str) -> int:
     """Numbers that a token leaves in one layer of attention, on one GPU."""
-    own = engine.model.attention
+    own = attention(engine.model, mixer)
     match own:
         case LatentAttention():
             return own.kv_lora_rank + own.qk_rope_head_dim
@@ -123,9 +125,9 @@ def sequence_bytes(engine: Engine) -> float:
     model, own = engine.model, block(engine.model)
     found = 0.0
     for mixer, times in mixers(model).items():
-        if mixer in ATTENTION:
-            near = heads(model, mixer)
-            found += engine.cache_element * _values(engine) * times * near.windowed * near.window
+        if attends(mixer):
+            near, values = heads(model, mixer), _values(engine, mixer)
+            found += engine.cache_element * values * times * near.windowed * near.window
         elif own is not None:
             found += times * own.state().bytes / engine.spec.tensor
     return found

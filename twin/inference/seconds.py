@@ -51,7 +51,7 @@ from twin.arch.kernels import ELEMENT, FP8_WEIGHT, SINGLE, Matmul, linear, strea
 from twin.arch.mixer import CORE, SEQUENTIAL
 from twin.arch.ops import Exchange, Item, Layer, Op, Shape, Work
 from twin.arch.remembered import remembered
-from twin.arch.stack import block, heads, kinds, layers, mixer_of
+from twin.arch.stack import attention, block, heads, kinds, layers, mixer_of
 from twin.collectives.deepep import deepep
 from twin.collectives.spread import Spread, spread
 from twin.collectives.traffic import alone, chosen, traffic
@@ -418,7 +418,7 @@ def head_items(engine: Engine, rows: int) -> tuple[Item, ...]:
 def _attention(engine: Engine, rows: int, sizes: tuple[int, float], mixer: str) -> Iterable[Op]:
     """From queries to the input of the output projection: `rows` new tokens of so many sequences,
     each of which has so many cached ones."""
-    own, tensor, size = engine.model.attention, engine.spec.tensor, engine.cache_element
+    own, tensor, size = attention(engine.model, mixer), engine.spec.tensor, engine.cache_element
     (batch, cached), query, new = sizes, own.heads // tensor, 1 + engine.drafts
     match own:
         case LatentAttention():

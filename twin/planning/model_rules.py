@@ -3,11 +3,11 @@ be. Each is a rule of `twin.planning.feasibility`, which asks them all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import gcd
 
 from twin.arch.recompute import ALTERNATE
-from twin.arch.stack import mixer_heads, sequence_parts
+from twin.arch.stack import attentions, dense_widths, mixer_heads, sequence_parts
 from twin.errors import Problem
 from twin.planning.mesh import divisors, lay_out, next_to
 from twin.routing.by_layer import ByLayer
@@ -132,17 +132,16 @@ def copies_of_shards_divide_replicas(scenario: Scenario) -> list[Problem]:
 def context_ranks_have_heads(scenario: Scenario) -> list[Problem]:
     """Context ranks that exchange heads divide the context ranks, and the heads of a tensor rank;
     they have whole key-value heads, or share each evenly. A ring feeds one kernel."""
-    parallel, attention = scenario.parallel, scenario.model.attention
+    parallel, sorts = scenario.parallel, attentions(scenario.model)
     ranks, path = parallel.context_heads, "parallel.context_heads"
-    own = attention.heads // parallel.tensor
+    own = gcd(*(one.heads for one in sorts)) // parallel.tensor
     if parallel.context % ranks or own % ranks:
         message = (
             f"context_heads={ranks} does not divide context={parallel.context} and {own} heads"
         )
         hint = nearest("context_heads", ranks, divisors(gcd(parallel.context, own)))
         return [problem("TW132", path, message, hint)]
-    if isinstance(attention, GroupedAttention):
-        keys = max(1, attention.kv_heads // parallel.tensor)
+    for keys in (max(1, one // parallel.tensor) for one in _key_value_heads(scenario)):
         if keys % ranks and ranks % keys:
             message = f"context_heads={ranks} neither divides {keys} key-value heads of a tensor "
             hint = nearest("context_heads", ranks, divisors(gcd(parallel.context, keys)))
@@ -173,17 +172,21 @@ def adapters_have_no_prediction_modules(scenario: Scenario) -> list[Problem]:
 def tensor_divides_heads(scenario: Scenario) -> list[Problem]:
     """Attention is cut by whole heads. Ranks have whole key-value heads, or as many ranks share
     each."""
-    attention, tensor = scenario.model.attention, scenario.parallel.tensor
-    wrong = _tensor_divides("TW106", tensor, {"heads": attention.heads})
-    wrong += _ranks_divide_mixer(scenario)
-    if wrong or not isinstance(attention, GroupedAttention):
+    tensor, heads = scenario.parallel.tensor, [one.heads for one in attentions(scenario.model)]
+    wrong = _tensor_divides("TW106", tensor, "heads", heads) + _ranks_divide_mixer(scenario)
+    keys = _key_value_heads(scenario)
+    odd = next((one for one in keys if one % tensor and tensor % one), None)
+    if wrong or odd is None:
         return wrong
-    keys = attention.kv_heads
-    if keys % tensor == 0 or tensor % keys == 0:
-        return []
-    fits = [one for one in divisors(attention.heads) if keys % one == 0 or one % keys == 0]
-    message = f"tensor={tensor} neither divides kv_heads={keys} nor is a multiple of it"
+    fits = [n for n in divisors(gcd(*heads)) if all(k % n == 0 or n % k == 0 for k in keys)]
+    message = f"tensor={tensor} neither divides kv_heads={odd} nor is a multiple of it"
     return [problem("TW106", "parallel.tensor", message, nearest("tensor", tensor, fits))]
+
+
+def _key_value_heads(scenario: Scenario) -> list[int]:
+    """Of each sort of grouped attention."""
+    sorts = attentions(scenario.model)
+    return [one.kv_heads for one in sorts if isinstance(one, GroupedAttention)]
 
 
 def _ranks_divide_mixer(scenario: Scenario) -> list[Problem]:
@@ -203,16 +206,14 @@ def _ranks_divide_mixer(scenario: Scenario) -> list[Problem]:
 
 def tensor_divides_widths(scenario: Scenario) -> list[Problem]:
     """Dense feed-forward blocks are cut by columns; experts are not cut."""
-    model, tensor = scenario.model, scenario.parallel.tensor
-    if not any(model.blocks(layer)[1] == "dense" for layer in range(model.layers)):
-        return []
-    return _tensor_divides("TW107", tensor, {"ffn.width": model.ffn.width})
+    widths = dense_widths(scenario.model)
+    return _tensor_divides("TW107", scenario.parallel.tensor, "ffn.width", widths)
 
 
 def tensor_divides_vocabulary(scenario: Scenario) -> list[Problem]:
     """Embedding and head are cut by rows of the vocabulary; padding it is the planner's to
     write."""
-    return _tensor_divides("TW108", scenario.parallel.tensor, {"vocab": scenario.model.vocab})
+    return _tensor_divides("TW108", scenario.parallel.tensor, "vocab", [scenario.model.vocab])
 
 
 def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
@@ -233,12 +234,16 @@ def ranks_divide_the_sequence(scenario: Scenario) -> list[Problem]:
 
 def query_heads_share_keys_evenly(scenario: Scenario) -> list[Problem]:
     """Grouped-query attention gives every key-value head as many query heads."""
-    attention = scenario.model.attention
-    if not isinstance(attention, GroupedAttention) or attention.heads % attention.kv_heads == 0:
-        return []
-    message = f"kv_heads={attention.kv_heads} does not divide heads={attention.heads}"
-    hint = nearest("kv_heads", attention.kv_heads, divisors(attention.heads))
-    return [problem("TW110", "model.attention.kv_heads", message, hint)]
+    return [
+        problem(
+            "TW110",
+            "model.attention.kv_heads",
+            f"kv_heads={one.kv_heads} does not divide heads={one.heads}",
+            nearest("kv_heads", one.kv_heads, divisors(one.heads)),
+        )
+        for one in attentions(scenario.model)
+        if isinstance(one, GroupedAttention) and one.heads % one.kv_heads
+    ]
 
 
 def tokens_choose_existing_experts(scenario: Scenario) -> list[Problem]:
@@ -387,10 +392,10 @@ def positions_cover_the_sequence(scenario: Scenario) -> list[Problem]:
     return [problem("TW113", "train.sequence", message, f"at most {positions}tok")]
 
 
-def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Problem]:
+def _tensor_divides(code: str, tensor: int, name: str, counts: Sequence[int]) -> list[Problem]:
     """A problem for each count of the model that the tensor degree does not divide; the fix suits
     all of them."""
-    fits = divisors(gcd(*counts.values()))
+    fits = divisors(gcd(*counts))
     return [
         problem(
             code,
@@ -398,7 +403,7 @@ def _tensor_divides(code: str, tensor: int, counts: dict[str, int]) -> list[Prob
             f"tensor={tensor} does not divide {name}={count}",
             nearest("tensor", tensor, fits),
         )
-        for name, count in counts.items()
+        for count in dict.fromkeys(counts)
         if count % tensor
     ]
 

@@ -8,6 +8,8 @@ norms, how positions rotate, and what the router makes of its logits.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, Strict, ValidationInfo, field_validator
@@ -210,6 +212,7 @@ FEED_FORWARD: Final = ("dense", "moe")
 """What a pattern calls feed-forward blocks."""
 ATTENTION: Final = ("attention", "window")
 """What a pattern calls the model's attention: to all tokens before, or within its window."""
+_SIZES: Final = re.compile(r"@[1-9]\d{0,8}(x[1-9]\d{0,8})?(?=\+|\Z)", re.ASCII)
 
 
 class ModelSpec(Spec):
@@ -234,7 +237,8 @@ class ModelSpec(Spec):
     pattern: Annotated[tuple[str, ...], UNWRITTEN] = ()
     """blocks of each layer in order, repeated to the last layer: attention, window (attention
     within its window) or the mixer's kind; dense or moe; or the first and the second with a plus
-    between. Empty: attention, then dense or moe as `moe` says"""
+    between. Layers that differ in size say it: `attention@16x4+dense@1536` has 16 heads, 4
+    key-value heads and a block 1,536 wide. Empty: attention, then dense or moe as `moe` says"""
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     """norm before attention and feed-forward block"""
     norms_behind: Annotated[Flag, UNWRITTEN] = False
@@ -274,7 +278,7 @@ class ModelSpec(Spec):
 
     def blocks(self, layer: int) -> tuple[str, str]:
         """The mixer and the feed-forward block of the layer at this position, from 0, in the words
-        of a pattern; empty where it has none."""
+        of a pattern, sizes included; empty where it has none."""
         if self.pattern:
             return blocks_of(self.pattern[layer % len(self.pattern)])
         moe = self.moe
@@ -295,11 +299,14 @@ class ModelSpec(Spec):
         mixers = [*ATTENTION[: 1 + windowed], *([mixer.kind] if mixer else [])]
         feeds = FEED_FORWARD[: 1 + (moe is not None)]
         known = {*mixers, *feeds, *(f"{one}+{feed}" for one in mixers for feed in feeds)}
-        wrong = next((one for one in pattern if one not in known), None)
+        pair = 2 * isinstance(attention, GroupedAttention)
+        sized = {"dense": 1, **dict.fromkeys(ATTENTION, pair)}
+        wrong = next((one for one in pattern if not _names_blocks(one, known, sized)), None)
         if wrong is not None:
             message = f"`{wrong}` names no blocks of this model"
             names = f"{', '.join(mixers)}; {', '.join(feeds)}; or two joined by a plus"
-            raise FieldError("TW017", message, f"write {names}")
+            own = "; sizes as attention@16x4 and dense@1536" if "@" in wrong else ""
+            raise FieldError("TW017", message, f"write {names}{own}")
         whole = info.field_name == "pattern"
         if whole and pattern and moe is not None and (moe.first_dense_layers or moe.every > 1):
             message = "`pattern` says which layers have experts, and `moe` says so, too"
@@ -312,9 +319,27 @@ def blocks_of(entry: str) -> tuple[str, str]:
     """The mixer and the feed-forward block that an entry of a pattern names; empty where it names
     only the other."""
     mixer, plus, feed = entry.partition("+")
-    if not plus and mixer in FEED_FORWARD:
+    if not plus and word_of(mixer) in FEED_FORWARD:
         return "", mixer
     return mixer, feed
+
+
+def word_of(block: str) -> str:
+    """What a pattern calls a block, without its sizes."""
+    return block.partition("@")[0]
+
+
+def sizes_of(block: str) -> tuple[int, ...]:
+    """The sizes that a pattern gives a block of its own: heads and key-value heads, or a width."""
+    return tuple(int(one) for one in block.partition("@")[2].split("x") if one)
+
+
+def _names_blocks(entry: str, known: Collection[str], sized: Mapping[str, int]) -> bool:
+    """Whether an entry names blocks, with so many sizes or none behind each."""
+    if _SIZES.sub("", entry) not in known:
+        return False
+    blocks = filter(None, blocks_of(entry))
+    return all(len(sizes_of(one)) in (0, sized.get(word_of(one), 0)) for one in blocks)
 
 
 class LoraSpec(Spec):

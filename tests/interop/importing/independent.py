@@ -23,6 +23,8 @@ CORRECTED = (
 
 def counted(config: dict[str, Any]) -> int:
     """All parameters of the released language model, without prediction layers."""
+    if config["model_type"] == "openelm":
+        return growing(config)
     width, vocab = config["hidden_size"], config["vocab_size"]
     tables = vocab * width * (1 if config.get("tie_word_embeddings") else 2)
     if "hybrid_override_pattern" in config:
@@ -33,6 +35,8 @@ def counted(config: dict[str, Any]) -> int:
         tables = vocab * width
     if config["model_type"] == "longcat_flash":
         return tables + config["num_layers"] * double_layer(config) + width
+    if "block_configs" in config:
+        return tables + sum(searched(config, **block) for block in config["block_configs"]) + width
     norms = 4 if config["model_type"] in ("gemma2", "gemma3_text", "glm4") else 2
     layers = sum(
         mixing(config, layer) + feed_forward(config, layer) + norms * width
@@ -53,6 +57,30 @@ def encoder(config: dict[str, Any]) -> int:
     layer = 2 * gain + 4 * (wide * wide + wide) + block
     merged = gain + 4 * wide * (4 * wide + 1) + config["hidden_size"] * (4 * wide + 1)
     return 3 * 2 * 14 * 14 * wide + depth * layer + merged
+
+
+def growing(config: dict[str, Any]) -> int:
+    """OpenELM: one table; in each layer two norms, queries, keys and values in one matrix, two
+    norms of heads, a gated block of multiples of 256."""
+    width, size, total = config["model_dim"], config["head_dim"], 0
+    names = ("num_query_heads", "num_kv_heads", "ffn_multipliers")
+    for heads, shared, times in zip(*(config[name] for name in names), strict=True):
+        inner = 256 * max(1, int(times * width + 128) // 256)
+        inner += 256 if inner < 0.9 * times * width else 0
+        total += width * size * (2 * heads + 2 * shared) + 3 * width * inner + 2 * width + 2 * size
+    return total + config["vocab_size"] * width + width
+
+
+def searched(config: dict[str, Any], attention: dict[str, Any], ffn: dict[str, Any]) -> int:
+    """A layer of a searched Llama: each half with its norm, if it is there."""
+    width, heads, total = config["hidden_size"], config["num_attention_heads"], 0
+    if not attention["no_op"]:
+        total += 2 * width * (width + width // attention["n_heads_in_group"]) + width
+    if not ffn["no_op"]:
+        inner = int(2 * ffn["ffn_mult"] * width / 3)
+        total += 3 * width * (inner + -inner % 256) + width
+    assert width % heads == 0
+    return total
 
 
 def mixing(config: dict[str, Any], layer: int) -> int:

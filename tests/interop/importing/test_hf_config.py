@@ -53,6 +53,8 @@ PUBLISHED = {
     "gemma-2-9b": 9_241_705_984,
     "gemma-3-1b": 999_885_952,
     "glm-4-9b-0414": 9_400_279_040,
+    "llama-3.3-nemotron-super-49b": 49_867_145_216,
+    "openelm-1.1b": 1_079_891_456,
     "gpt-oss-120b": 116_829_156_672,
     # An audit of the headers of all 61 shards (139,644 tensors).
     "kimi-k2": 1_026_408_232_448,

@@ -26,6 +26,8 @@ from twin.interop.importing.hf_hybrids import (
     kimi_linear,
     minimax,
     nemotron_h,
+    nemotron_nas,
+    openelm,
     qwen3_next,
 )
 from twin.interop.importing.hf_mixtures import (
@@ -354,6 +356,8 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "kimi_linear": kimi_linear,
     "qwen3_next": qwen3_next,
     "nemotron_h": nemotron_h,
+    "nemotron-nas": nemotron_nas,
+    "openelm": openelm,
     "gpt_oss": gpt_oss,
     "gemma2": gemma2,
     "gemma3_text": gemma3,

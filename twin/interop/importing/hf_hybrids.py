@@ -129,6 +129,77 @@ def minimax(keys: Keys) -> Fields:
     }
 
 
+def openelm(keys: Keys) -> Fields:
+    """OpenELM: heads and feed-forward blocks that grow from layer to layer."""
+    keys.must_be("activation_fn_name", "swish", why="the gated block is SwiGLU")
+    keys.must_be("ffn_with_glu", True, why="the gated block is SwiGLU")
+    keys.must_be("normalization_layer_name", "rms_norm", why="its norms here are RMSNorms")
+    keys.taken |= {"qkv_multipliers", "num_gqa_groups"}  # what its lists were made from
+    layers, hidden = keys.count("num_hidden_layers"), keys.count("hidden_size")
+    unit, heads = keys.count("ffn_dim_divisor", 256), keys.numbers("num_query_heads", layers)
+    shared, times = keys.numbers("num_kv_heads", layers), keys.numbers("ffn_multipliers", layers)
+    widths = [_multiple(one * hidden, unit) for one in times]
+    own = {"kind": "gqa", "head_dim": keys.count("head_dim", 128)}
+    own["qk_norm"] = keys.flag("normalize_qk_projections")
+    tied = keys.flag("share_input_output_layers")
+    return _of_sizes(list(zip(heads, shared, widths, strict=True)), own) | {"tied_embeddings": tied}
+
+
+def _of_sizes(layers: list[tuple[int, int, int]], attention: Fields, bias: bool = False) -> Fields:
+    """Layers by heads, key-value heads and feed-forward width; 0 where they have no such half. The
+    model's own sizes are the largest, and a pattern gives the others."""
+    pairs, most = [one[:2] for one in layers], max(one[2] for one in layers) or 1
+    own = max(pairs)
+    words = [
+        (
+            "attention" + f"@{heads}x{shared}" * ((heads, shared) != own) if heads else "",
+            "dense" + f"@{width}" * (width != most) if width else "",
+        )
+        for heads, shared, width in layers
+    ]
+    return {
+        "attention": attention | {"heads": own[0] or 1, "kv_heads": own[1] or 1},
+        "ffn": {"kind": "swiglu", "width": most, "bias": bias},
+        "pattern": shortest(["+".join(filter(None, one)) for one in words]),
+    }
+
+
+def _multiple(size: float, unit: int) -> int:
+    """The multiple of a unit next to a size, not a tenth below it."""
+    found = max(unit, int(size + unit / 2) // unit * unit)
+    return found if found >= 0.9 * size else found + unit
+
+
+def nemotron_nas(keys: Keys) -> Fields:
+    """What NVIDIA's search made of Llama: layers with attention or without, with feed-forward
+    blocks of several widths or none. A layer that has neither is no layer here."""
+    heads, hidden = keys.count("num_attention_heads"), keys.count("hidden_size")
+    layers, blocks = keys.count("num_hidden_layers"), keys.get("block_configs", [])
+    if len(blocks) != layers:
+        keys.refuse("block_configs", f"it has {len(blocks)} layers, and the model {layers}")
+    sizes = [_searched(keys, one, heads, hidden) for one in blocks]
+    found = [one for one in sizes if any(one)] or [(0, 0, 1)]
+    if empty := len(sizes) - len(found):
+        keys.warnings.append(f"{empty} of {layers} layers have no blocks and are not counted.")
+    own = grouped(keys, bias=keys.flag("attention_bias"))
+    return _of_sizes(found, own, keys.flag("mlp_bias")) | {"layers": len(found)}
+
+
+def _searched(keys: Keys, block: Fields, heads: int, hidden: int) -> tuple[int, int, int]:
+    """Heads, key-value heads and feed-forward width of a searched layer; 0 where it has no such
+    half."""
+    for name, half in block.items():
+        if odd := [key for key in _OTHERWISE if half.get(key)]:
+            keys.refuse("block_configs", f"`{name}.{odd[0]}` of a layer cannot be expressed")
+    attention, ffn = block.get("attention", {}), block.get("ffn", {})
+    shared = heads // (attention.get("n_heads_in_group") or heads)
+    width = -(-int(2 * (ffn.get("ffn_mult") or 0) * hidden / 3) // 256) * 256
+    there = not attention.get("no_op")
+    return heads * there, shared * there, width * (not ffn.get("no_op"))
+
+
+_OTHERWISE: Final = ("replace_with_linear", "sparsify", "num_sink_tokens", "window_length")
+"""What half a searched layer may be instead."""
 _NEMOTRON: Final = MappingProxyType({"M": "mamba2", "*": "attention", "-": "dense", "E": "moe"})
 """Letters of `hybrid_override_pattern`, each a layer of one block."""
 _NEMOTRON_WORDS: Final = MappingProxyType({

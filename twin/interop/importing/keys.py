@@ -40,6 +40,7 @@ class Keys:
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or the default where it is absent or null."""
+        key = self.written(key)
         self.taken.add(key)
         child = self.tree.children.get(key)
         value = None if child is None else plain(child.node)
@@ -93,6 +94,16 @@ class Keys:
             return set()
         return {str(item) for item in cast("list[object]", value)}
 
+    def numbers(self, key: str, count: int) -> list[Any]:
+        """A list of so many positive numbers; ones, after a problem, where it is none."""
+        value = self.get(key, [])
+        if isinstance(value, list):
+            found = cast("list[Any]", value)
+            if len(found) == count and all(isinstance(n, int | float) and n > 0 for n in found):
+                return found
+        self.refuse(key, f"`{key}` must be a list of {count} positive numbers", code="TW014")
+        return [1] * count
+
     def must_be(self, key: str, *allowed: Any, why: str) -> None:
         """Refuse any value but these, for a reason; absent is allowed."""
         value = self.get(key, allowed[0])
@@ -103,9 +114,14 @@ class Keys:
         """Note a problem at a key, or at the top where it is absent."""
         self.problems.append(Problem(code, key, message, fix, self.place(key)))
 
+    def written(self, key: str) -> str:
+        """A key as this configuration writes it, which may be another word for it."""
+        words = (key, *self.known.synonyms.get(key, ()))
+        return next((word for word in words if word in self.tree.children), key)
+
     def place(self, key: str) -> Origin:
         """Where a key stands, or the top where it is absent."""
-        child = self.tree.children.get(key)
+        child = self.tree.children.get(self.written(key))
         return child.key if child else self.tree.origin
 
     def finish(self) -> Tally:

@@ -1,10 +1,11 @@
 """Keys of a foreign format that no field of a scenario takes, by the effect of leaving them out; a
 YAML file per format: `prefixes` and `harmless` change nothing that is counted, `uncounted` has what
-is counted instead, `refused` the reason why no field expresses them."""
+is counted instead, `refused` the reason why no field expresses them. `synonyms` are other words for
+a key that readers know."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ class Known:
     harmless: frozenset[str] = frozenset()
     uncounted: Mapping[str, str] = field(default_factory=dict[str, str])
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def is_harmless(self, name: str) -> bool:
         """Whether leaving the key out changes nothing that is counted."""
@@ -62,4 +64,5 @@ def known_of(path: Path) -> Known:
         {name: reason for reason, names in data.get(key, {}).items() for name in names}
         for key in ("uncounted", "refused")
     )
-    return Known(tuple(data.get("prefixes", ())), harmless, uncounted, refused)
+    prefixes, synonyms = tuple(data.get("prefixes", ())), data.get("synonyms", {})
+    return Known(prefixes, harmless, uncounted, refused, synonyms)
