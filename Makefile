@@ -78,7 +78,7 @@ define environment
 	@{ $(1)/bin/python -m pip install -qq uv && \
 	   $(1)/bin/uv pip install --quiet --python $(1)/bin/python --editable '.[$(2)]'; } || \
 	  $(1)/bin/python -m pip install -qq --editable '.[$(2)]'
-	@$(1)/bin/python -m twin.engine.compiled.build
+	@$(1)/bin/python -m twin.compiled.build
 	@touch $(1)/.stamp
 endef
 

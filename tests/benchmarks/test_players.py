@@ -16,9 +16,9 @@ from typing import TypeVar
 import pytest
 
 import twin
+from twin.compiled import machine
+from twin.compiled.build import build
 from twin.engine import lower, simulate
-from twin.engine.compiled import machine
-from twin.engine.compiled.build import build
 from twin.engine.events import play
 from twin.engine.program import Program
 from twin.engine.roles import Ranks

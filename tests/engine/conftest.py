@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from twin.engine.compiled import machine
-from twin.engine.compiled.build import build
+from twin.compiled import machine
+from twin.compiled.build import build
 
 
 @pytest.fixture(

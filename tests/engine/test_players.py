@@ -22,13 +22,13 @@ from tests.engine.test_uneven import MORE
 from tests.engine.test_uneven import drawn as unequal
 from twin.cli.main import main
 from twin.collectives.traffic import Traffic
+from twin.compiled import machine
+from twin.compiled.build import build
 from twin.engine import lower, plan, simulate
-from twin.engine.compiled import machine
-from twin.engine.compiled import player as compiled_player
-from twin.engine.compiled.build import build
-from twin.engine.compiled.player import play as play_compiled
+from twin.engine import machine_player as compiled_player
 from twin.engine.graph import Graph
 from twin.engine.link_map import Rates, Seats, wire
+from twin.engine.machine_player import play as play_compiled
 from twin.engine.played import DeadlockError
 from twin.engine.player import play as play_in_python
 from twin.engine.program import (
@@ -239,7 +239,7 @@ ABSENT = """
 import sys
 sys.modules |= dict.fromkeys(("numba", "llvmlite", "llvmlite.binding"))
 from twin.cli.main import main
-from twin.engine.compiled import machine
+from twin.compiled import machine
 code = main(sys.argv[1:])
 assert (code, machine.code()) == (0, None)
 """

@@ -4,7 +4,7 @@ An operation starts when everything it waits for is done (its stream's previous 
 and, for a collective, when all members are ready. Compute lasts its duration; communication lasts
 its latency and then until its bytes are through; while it runs it may hold SMs, and kernels beside
 it run slower. Simultaneous events come in the order in which they were asked for, so the same graph
-always plays the same. `twin.engine.compiled.kernel` does the same over arrays.
+always plays the same. `twin.compiled.player` does the same over arrays.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.arch.remembered import remembered
+from twin.compiled import machine
+from twin.planning import machine_levels
 from twin.planning.beside_turns import Beside, Level, Numbers
 from twin.planning.columns import Columns, columns_of
 from twin.schedules.base import ChunkMap, Pass, Schedule
@@ -116,6 +118,18 @@ class TurnLevels:
         for the second ones once more as many rows; durations by kind and split. A message keeps
         its sender's port busy for the one time, and is there after the other; then it is gathered.
         """
+        if (code := machine.code()) is not None:
+            return machine_levels.ends(code, self, durations, message, besides, lanes)
+        return self._ends(durations, message, besides, lanes)
+
+    def _ends(
+        self,
+        durations: Numbers,
+        message: tuple[int, int, int],
+        besides: Sequence[Beside],
+        lanes: Lanes | None,
+    ) -> tuple[Numbers, Numbers]:
+        """The same, level by level: the specification."""
         shape = len(self.kind), durations.shape[1]
         done, begun = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         sending, delay, gathers = message[0] * self.sends[:, None], message[1], message[2] > 0

@@ -1,4 +1,4 @@
-"""The event player as loops over arrays: what `twin.engine.compiled.build` compiles.
+"""The event player as loops over arrays: what `twin.compiled.build` compiles.
 
 It does what `twin.engine.player`, `fluid` and `sms` say, operation by operation and in the same
 order, floats included, so that both give the same nanoseconds. Nothing is allocated here. Arrays

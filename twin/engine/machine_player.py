@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.engine.compiled import kernel as k
-from twin.engine.compiled.machine import Code
+from twin.compiled import player as k
+from twin.compiled.machine import Code
 from twin.engine.graph import Graph, row_starts
 from twin.engine.played import ANNOUNCE, Played, Progress, check_all_ended
 from twin.engine.program import Program
@@ -48,7 +48,7 @@ def _played(code: Code, tables: _Tables, progress: Progress | None) -> int:
     state, addresses = tables.state, tables.addresses()
     while True:
         state[k.PAUSE] += ANNOUNCE
-        answer = code(*addresses)
+        answer = code.play(*addresses)
         if answer != k.PAUSED:
             return answer
         if progress is not None:

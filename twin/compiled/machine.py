@@ -1,8 +1,8 @@
-"""The machine code of the player: where it is kept, and how it gets into the process.
+"""The machine code: where it is kept, and how it gets into the process.
 
 numba takes 0.3 s to import and seconds to compile, so it runs once, in a process of its own, and
 leaves an object file beside Python's own bytecode. llvmlite alone loads that in 0.05 s. Where there
-is no such file yet, or no numba to make it, the player in Python answers.
+is no such file yet, or no numba to make it, Python answers.
 """
 
 from __future__ import annotations
@@ -24,13 +24,25 @@ from typing import Any, Final
 
 from twin.loading.kept_trees import folders
 
-SYMBOL: Final = "twin_play"
-"""Name of the player in the object file."""
+KERNELS: Final = {"player": "play", "turns": "walk"}
+"""Modules that are compiled, and the function of each that is called."""
 PATIENCE: Final = 60.0
 """Seconds after which whoever began to compile is taken to have failed."""
 
-Code = Callable[[Any, Any, Any], int]
-"""The player: takes the three tables of arrays, says how far it came."""
+Function = Callable[[Any, Any, Any], int]
+"""Takes three tables of arrays, says how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Code that runs, together with what owns its memory: a thread may still be in it when another
+    one has loaded its own."""
+
+    play: Function
+    """Events of a graph (`twin.compiled.player`)."""
+    walk: Function
+    """Turns of a schedule (`twin.compiled.turns`)."""
+    engine: Any
 
 
 @dataclass(slots=True)
@@ -49,22 +61,8 @@ class _Process:
 _PROCESS: Final = _Process()
 
 
-@dataclass(frozen=True, slots=True)
-class _Player:
-    """Code that runs, together with what owns its memory: a thread may still be in it when another
-    one has loaded its own."""
-
-    inner: Callable[..., int]
-    engine: Any
-
-    def __call__(self, narrow: Any, wide: Any, floats: Any) -> int:
-        answer, exception = ctypes.c_int64(), ctypes.c_void_p()
-        self.inner(ctypes.byref(answer), ctypes.byref(exception), narrow, wide, floats)
-        return answer.value
-
-
 def code() -> Code | None:
-    """The player, where its code is at hand; else it will be, if it can be made here."""
+    """The code, where it is at hand; else it will be, if it can be made here."""
     if _PROCESS.code is None:
         with _PROCESS.loading:
             if _PROCESS.code is None:
@@ -93,12 +91,12 @@ def kept() -> Path | None:
 def places() -> tuple[Path, ...]:
     """Where the object file of the present source may be: beside the bytecode, or in the user's
     cache."""
-    source = Path(__file__).with_name("kernel.py")
+    here = Path(__file__)
     try:
-        text = source.read_bytes()
+        text = b"".join(here.with_name(f"{name}.py").read_bytes() for name in KERNELS)
     except OSError:
         return ()
-    build = f"{sys.platform} {platform.machine()} {SYMBOL}".encode()
+    build = f"{sys.platform} {platform.machine()} {KERNELS}".encode()
     name = f"kernel.{hashlib.sha256(text + build).hexdigest()[:16]}.o"
     return tuple(folder / name for folder in folders(__file__))
 
@@ -125,10 +123,26 @@ def _loaded(data: bytes) -> Code:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
-    # numba's convention: the answer's address, that of an exception, then the arguments.
-    pointer = ctypes.c_void_p
-    kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[pointer] * 5)
-    return _Player(kind(engine.get_function_address(SYMBOL)), engine)
+    play, walk = (_called(engine.get_function_address(symbol(one))) for one in KERNELS.values())
+    return Code(play, walk, engine)
+
+
+def symbol(function: str) -> str:
+    """The name of a function in the object file."""
+    return f"twin_{function}"
+
+
+def _called(address: int) -> Function:
+    """The function at an address, by numba's convention: the answer's address, that of an
+    exception, then the arguments."""
+    inner = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 5)(address)
+
+    def call(narrow: Any, wide: Any, floats: Any) -> int:
+        answer, exception = ctypes.c_int64(), ctypes.c_void_p()
+        inner(ctypes.byref(answer), ctypes.byref(exception), narrow, wide, floats)
+        return answer.value
+
+    return call
 
 
 def _have_made() -> None:
@@ -136,7 +150,7 @@ def _have_made() -> None:
     if not places() or find_spec("numba") is None or being_made():
         return
     process = subprocess.Popen(
-        [sys.executable, "-m", "twin.engine.compiled.build"],
+        [sys.executable, "-m", "twin.compiled.build"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
