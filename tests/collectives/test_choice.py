@@ -51,7 +51,10 @@ def test_auto_is_as_fast_as_the_fastest(kind: str, placed: tuple[int, int], payl
         alone(traffic(kind, payload, placement, way), spec, placement)  # type: ignore[arg-type]
         for way in ways(kind, placement)  # type: ignore[arg-type]
     ]
-    assert best == min(times)
+    assert best <= min(times)
+    if placement.nodes > 1 or payload > 2**28:
+        # Smaller ones go with flags inside a node.
+        assert best == min(times)
 
 
 def test_auto_uses_switches_only_where_they_add_up() -> None:

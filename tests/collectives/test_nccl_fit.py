@@ -13,16 +13,23 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.collectives import rows
 from tests.hardware.catalog import plain, published
 from twin import units
 from twin.arch.ops import CollectiveKind
-from twin.collectives.traffic import traffic
+from twin.collectives.base import FLAGGED_BYTES, FLAGGED_HOP, FLAGGED_START, START_HOPS
+from twin.collectives.traffic import alone, chosen, traffic
+from twin.loading import load_part
+from twin.network.links import capacity
 from twin.network.placement import Placement
+from twin.spec.cluster import ClusterSpec
 
-SMALLEST = 4 * 2**20
-"""Bytes; below, NCCL uses other protocols, and no payload of a shipped run is that small."""
+LARGE = 4 * 2**20
+"""Bytes; NCCL sends smaller payloads with flags."""
+LINE_RATES = {"nccl-a100-80gb.yaml": 300e9, "nccl-h100.yaml": 450e9}
+NODES = {"nccl-a100-80gb.yaml": "a100-80gb-8gpu-8x200g", "nccl-h100.yaml": "h100-8gpu"}
 
 
 @dataclass(frozen=True)
@@ -45,15 +52,15 @@ class Fit:
     errors: np.ndarray
 
 
-def points(file: str) -> list[Point]:
-    """All rows of a file from the smallest payload up."""
+def points(file: str, *, large: bool = True) -> list[Point]:
+    """All large payloads of a file, or all small ones."""
     names: dict[str, CollectiveKind] = {"alltoall": "all_to_all"}
     names |= {kind: kind for kind in get_args(CollectiveKind)}
     return [
         Point(names[row["metrics"]["op"]], row["system"]["gpus"], payload, milliseconds * 1e-3)
         for row in published(file).values()
         for payload, milliseconds, _ in row["metrics"]["series"]
-        if payload >= SMALLEST
+        if (payload >= LARGE) == large
     ]
 
 
@@ -94,9 +101,57 @@ def test_the_h800_node_carries_the_latency_and_the_efficiency_of_h100() -> None:
     assert np.abs(found.errors).mean() < 0.07
 
 
-@pytest.mark.parametrize(
-    ("file", "line_rate"), [("nccl-a100-80gb.yaml", 300e9), ("nccl-h100.yaml", 450e9)]
-)
+def flags(*files: str) -> NDArray[np.float64]:
+    """What small payloads of some files say of a start, a hop and a byte with flags: a matrix of
+    these for every point, as shares of its time."""
+    found: list[list[float]] = []
+    for file in files:
+        nvlink = plain(f"nodes/{NODES[file]}")["nvlink"]
+        hop, rate = units.parse(nvlink["latency"], "seconds"), LINE_RATES[file]
+        for p in points(file, large=False):
+            flow = traffic(p.kind, p.payload, Placement(p.ranks, p.ranks))
+            hops, sent = flow.nvlink_hops - START_HOPS, flow.nvlink_bytes / rate
+            terms = hop, hop * hops, sent / nvlink["efficiency"]
+            found.append([one / p.seconds for one in terms])
+    return np.array(found)
+
+
+def solved(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Their least squares."""
+    found, *_ = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)
+    return found
+
+
+def test_small_payloads_carry_the_fit_of_120_points() -> None:
+    terms = flags(*NODES)
+    numbers = FLAGGED_START, FLAGGED_HOP, FLAGGED_BYTES
+    assert len(terms) == 120
+    assert numbers == pytest.approx(solved(terms), rel=0.02)
+    assert np.abs(terms @ np.array(numbers) - 1).mean() < 0.125
+
+
+@pytest.mark.parametrize(("seen", "other"), [tuple(NODES), tuple(NODES)[::-1]])
+def test_small_payloads_of_one_gpu_tell_those_of_the_other(seen: str, other: str) -> None:
+    assert np.abs(flags(other) @ solved(flags(seen)) - 1).mean() < 0.155
+
+
+def test_small_payloads_go_with_flags_whatever_the_choice_and_large_ones_do_not() -> None:
+    """By hand: 7 hops of a gather over 8 ranks of H100, whose hop is 1 us, and 7/8 of its bytes."""
+    node, fabric = load_part("nodes", "h100-8gpu").spec, load_part("fabrics", "clos-400g").spec
+    cluster, group = ClusterSpec(node=node, nodes=2, fabric=fabric), Placement(8, 8)
+    rate = capacity(cluster, "nvlink")
+    by_hand = (FLAGGED_START + 7 * FLAGGED_HOP) * 1e-6 + FLAGGED_BYTES * 7 / 8 * 2**16 / rate
+    for choice in ("auto", "ring"):
+        flow = chosen(cluster, choice, "all_gather", 2**16, group)
+        assert alone(flow, cluster, group) == pytest.approx(by_hand)
+        assert chosen(cluster, choice, "all_gather", 2**28, group).own_bytes
+    apart = Placement(16, 8)
+    assert chosen(cluster, "ring", "all_gather", 2**16, apart) == traffic(
+        "all_gather", 2**16, apart
+    )
+
+
+@pytest.mark.parametrize(("file", "line_rate"), LINE_RATES.items())
 def test_a_third_of_the_own_share_explains_what_two_ranks_lose_on_eight(
     file: str, line_rate: float
 ) -> None:

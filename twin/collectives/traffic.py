@@ -16,7 +16,7 @@ from types import MappingProxyType
 from twin.arch.ops import CollectiveKind
 from twin.collectives import hierarchical, nvls, ring, tree
 from twin.collectives.all_to_all import all_to_all
-from twin.collectives.base import Algorithm, Choice, Traffic, started
+from twin.collectives.base import Algorithm, Choice, Traffic, flagged, started
 from twin.network.links import LinkClass, capacity, far_share, latency, sharers
 from twin.network.placement import Placement
 from twin.spec.cluster import ClusterSpec
@@ -127,14 +127,12 @@ def chosen(
 ) -> Traffic:
     """The traffic of one collective by a run's choice of algorithm. `auto` takes what is fastest on
     idle links, as the tuner of NCCL does: rings where two are equal, and the switches' help only
-    where they add up."""
-    if choice != "auto":
-        return traffic(kind, bytes, placement, choice)
-    flows = [
-        traffic(kind, bytes, placement, way)
-        for way in ways(kind, placement)
-        if _adds_up(cluster, way)
-    ]
+    where they add up. Small payloads go with flags, whatever the choice."""
+    every = [way for way in ways(kind, placement) if _adds_up(cluster, way)]
+    chosen = every if choice == "auto" else [choice]
+    flows = [traffic(kind, bytes, placement, way) for way in chosen]
+    if placement.nodes == 1 and placement.size > 1:
+        flows.append(flagged(_prices(kind, placement)["ring"](bytes, placement)))
     return min(flows, key=lambda flow: alone(flow, cluster, placement))
 
 

@@ -33,8 +33,8 @@ from twin.evidence.validate.scenario_parts import on_efa
 from twin.evidence.validate.suite import PublishedRow, Unreadable, number
 from twin.network.links import capacity, latency
 
-SMALLEST: Final = 4 * 2**20
-"""Bytes; NCCL sends smaller payloads by other protocols, which the twin does not price."""
+SMALL: Final = 4 * 2**20
+"""Bytes; NCCL sends smaller payloads with flags (`twin.collectives.base.flagged`)."""
 LARGE: Final = 16 * 2**30
 """Bytes; where a row gives the best bandwidth of a sweep."""
 KINDS: Final[dict[str, CollectiveKind]] = {
@@ -64,6 +64,11 @@ class CollectiveRun:
         passes = 2 if self.kind == "all_reduce" else 1
         return passes * self.payload * (self.ranks - 1) / self.ranks
 
+    @property
+    def priced(self) -> bool:
+        """Whether it is large, or inside a node."""
+        return self.payload >= SMALL or placed(self.ranks).nodes == 1
+
 
 def nccl_points(row: PublishedRow, nvlink: Nvlink | None = None) -> Iterator[MeasuredTransfer]:
     """Every collective of a row from the smallest payload up."""
@@ -87,22 +92,25 @@ def runs(row: PublishedRow) -> Iterator[tuple[CollectiveRun, float]]:
         payload = int(size) * 2 ** (30 if unit == "G" else 20) if size else LARGE
         name = KINDS[kind or str(row.metrics.get("op", "all_reduce"))]
         run = CollectiveRun(name, payload, row.gpus or 8, gpu and gpu.upper(), ring is not None)
-        if payload >= SMALLEST:
+        if run.priced:
             yield run, run.bus_bytes / (rate * 1e9)
 
 
-def small(row: PublishedRow) -> tuple[float, ...]:
+def unpriced(row: PublishedRow) -> tuple[float, ...]:
     """Payloads of a row's series that are too small to be priced."""
-    return tuple(size for size, _ in _payloads(row) if size < SMALLEST)
+    return tuple(size for size, _ in _payloads(row) if not _run(row, size).priced)
+
+
+def _run(row: PublishedRow, payload: float) -> CollectiveRun:
+    return CollectiveRun(KINDS[str(row.metrics.get("op"))], payload, row.gpus or 1)
 
 
 def _series(row: PublishedRow) -> Iterator[tuple[CollectiveRun, float]]:
     for payload, entry in _payloads(row):
-        if payload < SMALLEST:
-            continue
-        run = CollectiveRun(KINDS[str(row.metrics.get("op"))], payload, row.gpus or 1)
-        timed = "ms" in entry
-        yield run, entry["ms"] * 1e-3 if timed else run.bus_bytes / (entry["busbw_GBps"] * 1e9)
+        run = _run(row, payload)
+        if run.priced:
+            timed = "ms" in entry
+            yield run, entry["ms"] * 1e-3 if timed else run.bus_bytes / (entry["busbw_GBps"] * 1e9)
 
 
 def _payloads(row: PublishedRow) -> Iterator[tuple[float, dict[str, float]]]:
@@ -124,17 +132,22 @@ def _point(
     if run.ring:
         flow = traffic(run.kind, run.payload, group)
     ours = alone(flow, where, group)
-    what = f"{run.kind.replace('_', '-')} {run.payload / 2**20:,.0f} MiB"
+    size, unit = (
+        (run.payload / 2**20, "MiB") if run.payload >= 2**20 else (run.payload / 2**10, "KiB")
+    )
+    what = f"{run.kind.replace('_', '-')} {size:,.0f} {unit}"
     if run.ring:
         what = f"{what}, ring"
     if run.gpu:
         what = f"{what}, {run.gpu}"
-    return MeasuredTransfer(_family(row), what, measured, ours, run.bus_bytes)
+    return MeasuredTransfer(_family(row, run), what, measured, ours, run.bus_bytes)
 
 
-def _family(row: PublishedRow) -> str:
+def _family(row: PublishedRow, run: CollectiveRun) -> str:
     if on_efa(row):
         return f"NCCL over {EFA}"
+    if run.payload < SMALL:
+        return "NCCL in a node, under 4 MiB"
     if "ms" in row.metrics.get("columns", ()):
         return f"NCCL in a node, {row.gpu.partition('-')[0]}"
     return "NCCL in a node, best of a sweep"
@@ -156,7 +169,7 @@ Read = Callable[[PublishedRow, Nvlink | None], Iterator[MeasuredTransfer]]
 
 _NOTHING: Final = "nothing in it is a time or rate of bytes over a link"
 _GARBLED: Final = "its payloads and times cannot be read"
-_SMALL: Final = "NCCL sends payloads under 4 MiB by other protocols, which the twin does not price"
+_SMALL: Final = "what NCCL's protocols for payloads under 4 MiB cost between nodes"
 
 
 @answering(RATE, _NOTHING, garbled=_GARBLED)
@@ -165,7 +178,7 @@ def answers(row: PublishedRow) -> Iterator[RowResult]:
     reason = reason_of("collectives", row.id)
     if reason is not None:
         raise Unreadable(reason)
-    for size in small(row) if _reader(row) is nccl_points else ():
+    for size in unpriced(row) if _reader(row) is nccl_points else ():
         yield replace(refused(row, RATE, _SMALL), id=f"{row.id}[{size:,.0f} B]")
     for point in points(row):
         yield answer(row, point)

@@ -4,8 +4,9 @@ is left out in turn, with all its points, and what it was fitted with is fitted 
 Kernels: the task of `twin.evidence.calibrate.hopper` that the row is in, with all other numbers of
 the profile as shipped. Where a profile takes only a part of a fit (its notes say so), the fit
 counts here. Collectives: the numbers of the GPU's NVLink (`nvlink_of`); what starting a collective
-costs is held. A row that no fit has seen is predicted as ever. Rows of traces are not here: each of
-their numbers is one row's own, and leaves nothing to fit it on.
+costs is held, and so is what small payloads cost beside large ones. A row that no fit has seen is
+predicted as ever. Rows of traces are not here: each of their numbers is one row's own, and leaves
+nothing to fit it on.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def nvlink_of(gpu: str, without: str = "") -> Nvlink:
     for row in _fitted(gpu):
         rate = cluster_for(row).node.nvlink.bandwidth
         for run, seconds in collectives.runs(row) if row.id != without else ():
+            if run.payload < collectives.SMALL:
+                continue
             flow = traffic(run.kind, run.payload, placed(run.ranks))
             sent, own = flow.nvlink_bytes / rate, flow.own_bytes / rate
             terms.append((sent / seconds, own / seconds, flow.nvlink_hops / seconds))

@@ -23,8 +23,8 @@ from twin.interop.recognise import sign
 from twin.loading.files import display
 
 SMALLEST: Final = 4 * 2**20
-"""Bytes of the smallest payload that is taken: NCCL sends smaller ones by other protocols, which
-the twin does not price."""
+"""Bytes of the smallest payload that is taken: NCCL sends smaller ones with flags, and what that
+costs is not fitted to a cluster."""
 COLLECTIVES: Final = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
@@ -78,7 +78,7 @@ class NcclTests(Source):
             kind = COLLECTIVES[run.program]
             found += (Measurement(kind, size, ranks, nodes, s, "s", where) for size, s in large)
         if small:
-            unused.append(f"{small} times of less than 4 MiB: NCCL sends them by other protocols")
+            unused.append(f"{small} times of less than 4 MiB: NCCL sends them with flags")
         return Findings(_words(found), tuple(unused), device, tuple(found))
 
 
