@@ -274,11 +274,6 @@ def studied(study: Callable[..., _T | Failure], *asked: Question) -> Pending[_T 
     return away(_STUDIES, (study.__name__, asked), study, asked)
 
 
-def known_study(study: Callable[..., _T | Failure], *asked: Question) -> Pending[Any] | None:
-    """The same, where somebody has asked before; None where nobody has."""
-    return _STUDIES.known((study.__name__, asked))
-
-
 def away(
     jobs: Jobs, key: Hashable, work: Callable[..., _T | Failure], arguments: tuple[Any, ...]
 ) -> Pending[_T | Failure]:
