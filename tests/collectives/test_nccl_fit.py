@@ -116,7 +116,7 @@ def flags(*files: str) -> NDArray[np.float64]:
     return np.array(found)
 
 
-def solved(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+def solved(terms: NDArray[np.float64]) -> NDArray[np.floating]:
     """Their least squares."""
     found, *_ = np.linalg.lstsq(terms, np.ones(len(terms)), rcond=None)
     return found

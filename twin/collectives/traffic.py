@@ -9,7 +9,7 @@ How long a traffic takes where nothing else is under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 
@@ -128,9 +128,12 @@ def chosen(
     """The traffic of one collective by a run's choice of algorithm. `auto` takes what is fastest on
     idle links, as the tuner of NCCL does: rings where two are equal, and the switches' help only
     where they add up. Small payloads go with flags, whatever the choice."""
-    every = [way for way in ways(kind, placement) if _adds_up(cluster, way)]
-    chosen = every if choice == "auto" else [choice]
-    flows = [traffic(kind, bytes, placement, way) for way in chosen]
+    every: Sequence[Algorithm] = (choice,) if choice != "auto" else ways(kind, placement)
+    flows = [
+        traffic(kind, bytes, placement, way)
+        for way in every
+        if choice != "auto" or _adds_up(cluster, way)
+    ]
     if placement.nodes == 1 and placement.size > 1:
         flows.append(flagged(_prices(kind, placement)["ring"](bytes, placement)))
     return min(flows, key=lambda flow: alone(flow, cluster, placement))
