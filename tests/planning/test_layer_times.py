@@ -12,7 +12,7 @@ from twin.engine.best_draft import WORTH
 from twin.loading import load
 from twin.planning.chunks import layers_of
 from twin.planning.compile import SplitRanking
-from twin.planning.layer_times import KERNELS, weigh
+from twin.planning.layer_times import KERNELS, Scale
 from twin.planning.mesh import lay_out, placements
 from twin.planning.stages import Busy
 
@@ -92,4 +92,4 @@ def test_kernels_wait_for_the_exchanges_between_them(small: Path) -> None:
 def layer_times(file: Path, *overrides: str) -> list[Busy]:
     scenario = load(file, overrides)
     placed = placements(lay_out(scenario), scenario.cluster.fabric.nodes_per_leaf)
-    return weigh(layers_of(scenario)[1:-1], scenario, placed)
+    return Scale.of(scenario, placed).weigh(layers_of(scenario)[1:-1])

@@ -40,6 +40,9 @@ BATCH_SECONDS: Final = 0.3
 """Duration of a batch: a hundred times what sending one costs on this machine (milliseconds), and
 short enough for a progress bar."""
 MOST_IN_A_BATCH: Final = 256
+_LEAK: Final = "_MAX_MEMORY_LEAK_SIZE"
+KEPT_BYTES: Final = 2e9
+"""OURS: by which a worker may grow: several times what the caches of a search hold."""
 _WATCH_SECONDS: Final = 0.5
 """How often a worker checks that its parent process is alive."""
 _LOOK_SECONDS: Final = 2.0
@@ -97,6 +100,9 @@ class Executor(ABC):
     @abstractmethod
     def submit(self, function: Callable[[T], R], batch: Batch[T]) -> Future[FinishedBatch[R]]:
         """Send a batch; at most `places` are under way. The future fails if the worker dies."""
+
+    def begin(self, function: Callable[[Any], Any]) -> None:  # noqa: B027  others have begun
+        """Let workers begin and import a function, before there are tasks for it."""
 
     def check(self) -> None:  # noqa: B027  only Dask can tell
         """Raise `UsageError` where the workers are gone for good."""
@@ -284,10 +290,14 @@ class _Processes(Executor):
         before = self._futures[idle]
         if before is None or before.exception() is not None:
             self._end(idle)
-            self._pools[idle] = self._loky.ProcessPoolExecutor(1, initializer=_ignore_interrupts)
+            self._pools[idle] = self._loky.ProcessPoolExecutor(1, initializer=_begin_worker)
         future = self._pools[idle].submit(play_batch, function, batch, os.getpid())
         self._futures[idle] = future
         return future
+
+    def begin(self, function: Callable[[Any], Any]) -> None:
+        for _ in self._pools:
+            self.submit(function, ())
 
     def close(self) -> None:
         for place in range(len(self._pools)):
@@ -298,9 +308,11 @@ class _Processes(Executor):
             self._pools[place].shutdown(wait=False, kill_workers=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal; the one that the user started ends the others."""
+def _begin_worker() -> None:
+    """Ctrl-C reaches every process of a terminal; the one that the user started ends the others.
+    And loky ends a worker that grows by 0.3 GB: what ours keep for the next layout is no leak."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    vars(import_module("joblib.externals.loky.process_executor"))[_LEAK] = KEPT_BYTES
 
 
 _watching = threading.Event()

@@ -13,11 +13,10 @@ from math import inf
 from typing import TypeAlias
 
 from twin.errors import Problem, ScenarioError
-from twin.network.placement import Placement
 from twin.planning.caveats import caveats, memory_caveats
 from twin.planning.chunks import chunk_map_of, cut, ends, layers_of, mean_layers
 from twin.planning.feasibility import microbatches, problems
-from twin.planning.layer_times import KERNELS, weigh
+from twin.planning.layer_times import KERNELS, Scale
 from twin.planning.memory import StageLedgers
 from twin.planning.mesh import lay_out, placements
 from twin.planning.policies import Arrangement, PolicyChoice
@@ -37,7 +36,7 @@ from twin.planning.split_search import (
 )
 from twin.planning.stages import Busy, Job, job_of
 from twin.planning.step_length import Observed, StepCosts, StepLength
-from twin.planning.types import Chunk, Memory, Mesh, Plan
+from twin.planning.types import Chunk, Memory, Plan
 from twin.scenario import Scenario
 from twin.spec.memory import MemorySpec
 
@@ -58,6 +57,17 @@ class Draft:
     plan: Plan
     odd: bool = False
     """Whether its split is neither balanced nor even, so that its step has to be worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the light model says of the split that is written, or of the usual ones: about the
+    shortest step of those that fit, of all where none does."""
+
+    step_ns: int
+    fits: bool
+    hopeless: bool
+    """Whether no split will fit, whatever is tried."""
 
 
 def drafts(scenario: Scenario, chosen: Split | None = None) -> tuple[Draft, ...]:
@@ -96,23 +106,25 @@ def fits(scenario: Scenario) -> bool:
     return _possible(scenario).fits()
 
 
+def outlook(scenario: Scenario) -> Outlook:
+    """What a search sees of a layout before it plans it; raises as `drafts` does."""
+    return _possible(scenario).outlook()
+
+
 def _possible(scenario: Scenario) -> _Arranger:
     """What arranges the layers of a layout that is possible."""
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
-    mesh = lay_out(scenario)
-    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    if found := kernels_take_time(weigh(mean_layers(scenario), scenario, placed)):
+    made = _Arranger(scenario)
+    if found := kernels_take_time(made.weighed(scenario.memory.as_everywhere)):
         raise ScenarioError(scenario.locate(found))
-    return _Arranger(scenario, mesh, placed, microbatches(scenario))
+    return made
 
 
 def corrected_split(scenario: Scenario, split: Split, step_ns: int, seen: Observed) -> Split | None:
     """The split with which a step is shortest by the light model as events correct it, that have
     played the step with another split; none where they agree, or where that split does not fit."""
-    mesh = lay_out(scenario)
-    placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-    return _Arranger(scenario, mesh, placed, microbatches(scenario)).corrected(split, step_ns, seen)
+    return _Arranger(scenario).corrected(split, step_ns, seen)
 
 
 def _hopeless(memory: Memory) -> bool:
@@ -125,12 +137,14 @@ def _hopeless(memory: Memory) -> bool:
 class _Arranger:
     """Layers and memory policies on their way to chunks."""
 
-    def __init__(
-        self, scenario: Scenario, mesh: Mesh, placed: dict[str, Placement], count: int
-    ) -> None:
-        self.scenario, self.mesh, self.placed = scenario, mesh, placed
-        self.chunk_map, self.ledgers = chunk_map_of(scenario), StageLedgers(scenario, mesh, count)
-        self.shape = mesh.pipeline, scenario.parallel.virtual, count
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario, self.mesh, count = scenario, lay_out(scenario), microbatches(scenario)
+        self.placed = placements(self.mesh, scenario.cluster.fabric.nodes_per_leaf)
+        self.scale = Scale.of(scenario, self.placed)
+        self.chunk_map = chunk_map_of(scenario)
+        self.ledgers = StageLedgers(scenario, self.mesh, count)
+        self.shape = self.mesh.pipeline, scenario.parallel.virtual, count
+        self._weighed: dict[MemorySpec, list[Busy]] = {}
 
     def arranged(self, chosen: Split | None) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
         """The chunks and their ledger, of each draft, and whether its split is odd."""
@@ -156,6 +170,17 @@ class _Arranger:
             return False
         sought = (find(policies) for find in (self._within, self._shortest))
         return any(self._chunks(split, policies)[1].fits for split in sought)
+
+    def outlook(self) -> Outlook:
+        """As `outlook` says."""
+        policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
+        written = self.scenario.parallel.layers
+        step, places = self.step(policies)
+        splits = [written] if written else usual_splits(self.balanced(policies))
+        memories = [self._chunks(one, policies)[1] for one in splits]
+        rows = [*zip([not one.fits for one in memories], step.of(splits, places), strict=True)]
+        unfit, length = min(rows)
+        return Outlook(length, not unfit, unfit and _hopeless(memories[0]))
 
     def splits_for(self, policies: Policies) -> list[Split]:
         """The splits between which events decide: that with which a step is shortest by the light
@@ -277,16 +302,21 @@ class _Arranger:
 
     def job(self, policies: Policies) -> Job:
         """The times of layers under the policy of most parts."""
-        layers = mean_layers(self.scenario, max(policies, key=policies.count))
-        weighed = weigh(layers, self.scenario, self.placed)
+        weighed = self.weighed(max(policies, key=policies.count))
         embedding, blocks, heads = ends(weighed, self.scenario.model.layers)
         head = tuple(map(sum, zip(*heads, strict=True)))
         mirrored = self.chunk_map.copies > 1
         return job_of(blocks, embedding, head, *self.shape[:2], mirrored=mirrored)
 
+    def weighed(self, policy: MemorySpec) -> list[Busy]:
+        """The times of every layer under a policy."""
+        if policy not in self._weighed:
+            self._weighed[policy] = self.scale.weigh(mean_layers(self.scenario, policy))
+        return self._weighed[policy]
+
     def _costs(self, policy: MemorySpec) -> StepCosts:
         layers = mean_layers(self.scenario, policy)
-        return step_costs(layers, self.scenario, self.mesh, self.placed)
+        return step_costs(layers, self.scale, self.mesh)
 
     def _cut(self, split: Split, policy: MemorySpec) -> tuple[Chunk, ...]:
         stacks = (layers_of(self.scenario, policy),) * len(self.chunk_map.part_of)
@@ -298,9 +328,7 @@ class SplitRanking:
     shortest by the light model."""
 
     def __init__(self, scenario: Scenario) -> None:
-        mesh = lay_out(scenario)
-        placed = placements(mesh, scenario.cluster.fabric.nodes_per_leaf)
-        self._own = _Arranger(scenario, mesh, placed, microbatches(scenario))
+        self._own = _Arranger(scenario)
         self._policies = scenario.memory.of_chunks(self._own.chunk_map.stage_of)
         self._light, self._places = self._own.step(self._policies)
 

@@ -10,7 +10,7 @@ pairs; those over tensor ranks hide where `overlap_tensor` says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import add
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -62,13 +62,6 @@ PASSES: Final[tuple[Pass, ...]] = ("F", "B", "I", "W")
 """The passes of a layer, as `Scale.passes` orders them."""
 
 
-def weigh(
-    layers: Sequence[Layer], scenario: Scenario, placements: Mapping[str, Placement]
-) -> list[Busy]:
-    """The times of every layer."""
-    return each_once(layers, Scale.of(scenario, placements).busy)
-
-
 def each_once(layers: Sequence[Layer], of: Callable[[Layer], T]) -> list[T]:
     """What a function gives for every layer. Layers of one kind are one shared object: it is asked
     once for each kind."""
@@ -85,12 +78,20 @@ class Scale:
     host: HostCosts
     spread: Spread | None
     """Of a token's experts, where copies for one node travel as one."""
+    known: dict[int, tuple[Layer, tuple[PassParts, ...]]] = field(
+        default_factory=dict[int, tuple[Layer, tuple[PassParts, ...]]]
+    )
+    """Passes of layers, each weighed once."""
 
     @staticmethod
     def of(scenario: Scenario, placements: Mapping[str, Placement]) -> Scale:
         """With the run's host and dispatcher."""
         spread = expert_spread(scenario, placements["expert"])
         return Scale(scenario, placements, host_costs(scenario, placements), spread)
+
+    def weigh(self, layers: Sequence[Layer]) -> list[Busy]:
+        """The times of every layer."""
+        return each_once(layers, self.busy)
 
     def busy(self, layer: Layer) -> Busy:
         """The times of one layer: forward, backward, and what the memory policy runs again."""
@@ -105,7 +106,9 @@ class Scale:
 
     def passes(self, layer: Layer) -> tuple[PassParts, ...]:
         """The parts of each of `PASSES` through one layer."""
-        return tuple(self._pass(layer, kind) for kind in PASSES)
+        if id(layer) not in self.known:
+            self.known[id(layer)] = layer, tuple(self._pass(layer, kind) for kind in PASSES)
+        return self.known[id(layer)][1]
 
     def _pass(self, layer: Layer, kind: Pass) -> PassParts:
         kernels = _kernels(layer, self.scenario, kind)

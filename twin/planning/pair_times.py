@@ -65,11 +65,6 @@ class Spans(NamedTuple):
     first: Numbers
     end: Numbers
 
-    @property
-    def forward(self) -> bool:
-        """Whether it runs its layers in the order of the model."""
-        return not self.of
-
 
 @dataclass(slots=True)
 class _Lane:
@@ -180,28 +175,32 @@ class PairTable:
         ]
         self._pieces = [*numbers]
         self._known: dict[tuple[Sequence[int], Sequence[int]], PairTimes] = {}
+        self._met: dict[tuple[int, int, int, int], PairTimes] = {}
+        """By what spans say, which is quicker to compare than their layers."""
 
     def times(self, forward: Spans, backward: Spans) -> Numbers:
         """Of pairs of chunks, `PairTimes` in rows."""
-        there, one = self._distinct(forward)
-        back, other = self._distinct(backward)
-        both, again = np.unique(one * len(back) + other, return_inverse=True)
-        codes: list[int] = both.tolist()
-        rows = [self._of(there[at // len(back)], back[at % len(back)]) for at in codes]
-        return np.array(rows, np.int64)[again].T
+        met, ways = self._met, (forward.of, backward.of)
+        both = zip(self._codes(forward), self._codes(backward), strict=True)
+        keys = [(*ways, *codes) for codes in both]
+        return np.array([met.get(key) or self._meet(key) for key in keys], np.int64).T
 
-    def _distinct(self, spans: Spans) -> tuple[list[tuple[int, ...]], Numbers]:
-        """The layers of each distinct span in the order of its pass, and which of these each is."""
+    def _codes(self, spans: Spans) -> list[int]:
         size = 1 + len(self._numbers[0])
-        every = (spans.policy * size + spans.first) * size + spans.end
-        found, again = np.unique(every, return_inverse=True)
-        layers: list[tuple[int, ...]] = []
-        codes: list[int] = found.tolist()
-        for code in codes:
-            (policy, first), end = divmod(code // size, size), code % size
-            own = [self._numbers[policy][at][spans.of] for at in range(first, end)]
-            layers.append(tuple(own if spans.forward else reversed(own)))
-        return layers, again
+        codes: list[int] = ((spans.policy * size + spans.first) * size + spans.end).tolist()
+        return codes
+
+    def _meet(self, key: tuple[int, int, int, int]) -> PairTimes:
+        there, back = (self._layers(of, code) for of, code in zip(key[:2], key[2:], strict=True))
+        self._met[key] = self._of(there, back)
+        return self._met[key]
+
+    def _layers(self, of: int, code: int) -> tuple[int, ...]:
+        """The layers of a span in the order of its pass: forwards' is that of the model."""
+        size = 1 + len(self._numbers[0])
+        (policy, first), end = divmod(code // size, size), code % size
+        own = [self._numbers[policy][at][of] for at in range(first, end)]
+        return tuple(reversed(own) if of else own)
 
     def _of(self, forward: tuple[int, ...], backward: tuple[int, ...]) -> PairTimes:
         key = forward, backward

@@ -3,11 +3,10 @@ and closes a step (`twin.planning.step_length`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from twin.arch.ops import Layer, OpClass, Weights, Work
 from twin.network.links import capacity, latency, sharers
-from twin.network.placement import Placement
 from twin.optimizers.base import squares
 from twin.planning.layer_times import PASSES, Scale, each_once, priced_for
 from twin.planning.memory import boundary_bytes
@@ -15,14 +14,11 @@ from twin.planning.offload import host_phases, on_device, share_of
 from twin.planning.pair_times import Gpu
 from twin.planning.step_length import LayerCost, StepCosts
 from twin.planning.types import Chunk, Mesh
-from twin.scenario import Scenario
 
 
-def step_costs(
-    layers: Sequence[Layer], scenario: Scenario, mesh: Mesh, placements: Mapping[str, Placement]
-) -> StepCosts:
+def step_costs(layers: Sequence[Layer], scale: Scale, mesh: Mesh) -> StepCosts:
     """What a step of a scenario is made of, with these layers."""
-    scale, parallel = Scale.of(scenario, placements), scenario.parallel
+    scenario, parallel = scale.scenario, scale.scenario.parallel
     alike = max(1, scenario.model.layers // mesh.pipeline)
     costs = each_once(layers, lambda layer: _layer_cost(layer, scale, mesh, alike))
     behind, (sending, message, gathering) = 1 + scenario.model.layers, _message(scale)

@@ -23,6 +23,7 @@ from twin.explore.search.judge import Candidate, Judge, JudgedSpace
 from twin.explore.search.least_times import SOCKET, LayerTimes, Least, crowded, model_times
 from twin.explore.search.room import Held, Room, Waiting, needed, rooms
 from twin.explore.search.space import layout_of, space
+from twin.planning.compile import outlook
 from twin.planning.offload import offload_bytes
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
@@ -80,6 +81,18 @@ def test_what_a_step_seems_to_take_is_near_to_what_it_takes(small, judged):
         for one in sample(judged(2), 20, 11)
     ]
     assert 0.8 < np.median(ratios) < 1.6
+
+
+def test_the_light_model_is_nearer_to_steps_than_the_guess(small, judged):
+    off: list[tuple[float, float]] = []
+    for one in sample(judged(2), 20, 11):
+        scenario = one.layout.applied(small)
+        step, seen = simulate(lower(plan(scenario))).step_ns, outlook(scenario)
+        off.append((abs(seen.step_ns / step - 1), abs(one.guess_ns / step - 1)))
+        assert seen.hopeless <= (not seen.fits)
+    light, guess = np.mean(off, axis=0)
+    assert light < 0.07
+    assert light < guess / 2
 
 
 def equal_stages(layers: int) -> tuple[LayerTimes, ...]:

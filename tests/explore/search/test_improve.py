@@ -41,6 +41,14 @@ def test_the_best_edit_is_that_of_trying_all(small: Scenario, found: Improvement
     assert found.usual.step_ns == step(small)
 
 
+def test_what_promises_most_is_tried_first(small: Scenario) -> None:
+    """The best edit is among the first quarter of those that are answered."""
+    known = [*improving(small, pool=PoolChoice(jobs=1), folder=None)]
+    every = len([*edits(small)])
+    first = next(n for n, one in enumerate(known, 1) if one.best.edit == known[-1].singles[0].edit)
+    assert first <= every / 4
+
+
 def test_a_pair_is_better_than_both_halves_and_fits(small: Scenario, found: Improvement) -> None:
     pair = found.pair
     assert pair is not None

@@ -13,13 +13,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from pydantic import ValidationError
+
 from twin.answers.executors import Executor, PoolChoice, open_executor
 from twin.answers.nearest import document, replaced
-from twin.errors import Problem, UsageError
+from twin.errors import Problem, ScenarioError, UsageError
 from twin.explore.schedules.found import Found, finding
 from twin.explore.search.edits import Edit, edits, stage_policies
 from twin.explore.search.improvement import (
@@ -29,10 +32,10 @@ from twin.explore.search.improvement import (
     Tried,
     first_of_each_field,
 )
-from twin.explore.sweep.points import PointOutcome, SweepPoint
+from twin.explore.sweep.points import PointOutcome, SweepPoint, answer_point
 from twin.explore.sweep.progress import Progress
 from twin.explore.sweep.sweep import answer_points
-from twin.planning.compile import SplitRanking
+from twin.planning.compile import SplitRanking, outlook
 from twin.planning.split_search import Split
 from twin.scenario import Scenario
 
@@ -111,8 +114,11 @@ class _Search:
         return replace(self.found, now=self.now)
 
     def _singles(self) -> Generator[Improvement, None, list[Edit]]:
-        """Single edits of the written plan; those that another edit could make fit."""
-        singles, known = [Edit((), {}), *edits(self.scenario)], dict[int, PointOutcome]()
+        """Single edits of the written plan, those first that promise most; those that another edit
+        could make fit."""
+        self.executor.begin(answer_point)
+        promising = sorted(edits(self.scenario), key=self._outlook)
+        singles, known = [Edit((), {}), *promising], dict[int, PointOutcome]()
         for place, outcome in self._answers(singles, "single edits"):
             known[place] = outcome
             if 0 in known:
@@ -203,6 +209,14 @@ class _Search:
         passed = Milestone(name, best or done[-1].best, best is not None, now - self.begun)
         self.begun = now
         self.found = replace(self.found, milestones=(*done, passed))
+
+    def _outlook(self, edit: Edit) -> tuple[bool, float]:
+        """Whether an edit seems not to fit, and about its step."""
+        try:
+            found = outlook(self._made(edit))
+        except (ScenarioError, ValidationError):
+            return True, inf
+        return not found.fits, found.step_ns
 
     def _made(self, edit: Edit) -> Scenario:
         return replaced(document(self.scenario), edit.overrides)
