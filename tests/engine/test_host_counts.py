@@ -132,3 +132,36 @@ def done(host: HostThreadSpec | None, item: Op | Exchange, *, back: bool) -> Cou
     product = item.forward.product
     times = 1 if product is None else product.groups
     return Counter(whole) + Counter({name: times * count for name, count in each.items()})
+
+
+ONE_GPU = "scenarios/measured/h100-sxm-torch2.11/eager/dense-1b-2x4096.yaml"
+SLOWER = 1.3
+"""A core of an H100 server over the one that these were measured on."""
+EAGER = {
+    # us a layer of Transformers' Llama takes one core of a Zen 5 server, forward and backward;
+    # nine gradients of 70 us go into buckets with their reduction
+    "hf-eager": (709, 780),
+    "deepspeed-zero3": (709 + 1450, 780 + 2100 - 9 * 70),
+}
+
+
+@pytest.mark.parametrize("software", EAGER)
+def test_an_eager_layer_takes_the_host_what_was_measured(software: str) -> None:
+    """Both passes together: the loops that seconds are of tell less of how these share it."""
+    made = plan(load(ONE_GPU, [f"software={software}"]))
+    host, layer = CostModel.of(made).host, made.chunks[0].layers[1]
+    ops = [one for one in layer.items if isinstance(one, Op)]
+    taken = sum(host.op(op, part) for op in ops for part in ("forward", "backward", "weight"))
+    assert taken == pytest.approx(SLOWER * 1e-6 * sum(EAGER[software]), rel=0.1)
+
+
+def test_the_gradient_of_a_frozen_weight_costs_the_host_nothing() -> None:
+    """A product with a weight to train has two products backward, one for each gradient."""
+    backward: list[float] = []
+    for changes in ([], ["train.lora={rank: 8}"]):
+        made = plan(load(ONE_GPU, changes))
+        host = CostModel.of(made).host
+        ops = {one.name: one for one in made.chunks[0].layers[1].items if isinstance(one, Op)}
+        op = ops["attention_out"]
+        backward.append(host.op(op, "backward") + host.op(op, "weight"))
+    assert backward[1] == pytest.approx(backward[0] / 2)

@@ -72,7 +72,7 @@ class HostCosts:
             return self.slowness * (self._items(own.forward) + each)
         each = _turns(own, op, work) * self._items(own.each_backward)
         whole = self.slowness * (self._items(own.backward) + each)
-        return whole / 2 if op.weight.kernels else whole
+        return whole / 2 if op.weight.kernels or _frozen(op) else whole
 
     def run(self, op: Op, part: Part, work: Work) -> Work:
         """A work with the kernels that the software runs for it; of products as many as counted."""
@@ -180,6 +180,12 @@ class HostCosts:
         profile = self.calibration
         further = min(1.0, profile.launch / profile.dispatch) if profile.dispatch else 0.0
         return 1.0 + max(0.0, kernels - 1.0) * further
+
+
+def _frozen(op: Op) -> bool:
+    """Whether a product's weight has no gradient: that of its input is one of the two products that
+    stacks count."""
+    return op.kind == "gemm" and op.forward.product is not None and not op.weight.kernels
 
 
 def _turns(own: OperationSpec, op: Op, work: Work) -> float:

@@ -77,6 +77,12 @@ def test_nodes_have_as_many_gpus_as_the_row_says() -> None:
     assert cluster.node.nic.bandwidth == 100e9 / 8
 
 
+def test_a_sister_chip_has_the_nvlink_that_its_words_say() -> None:
+    system = {"gpu": "A100-80GB", "gpus": 8, "network": "NVLink 200GB/s"}
+    node = scenario_of(express(step("row", system=system))).cluster.node
+    assert node.nvlink.bandwidth == 200e9
+
+
 def test_gpus_without_nvlink_talk_over_pcie() -> None:
     system = {"gpu": "A100-80GB", "gpus": 8, "network": "PCIe A100 without NVLink"}
     node = scenario_of(express(step("row", system=system))).cluster.node

@@ -133,7 +133,7 @@ def test_deepspeed_with_the_command_that_names_it() -> None:
     parallel, train = launch.parallel, launch.train
     assert launch.model == load_part("models", "llama2-7b").spec
     assert (launch.nodes, launch.gpus_per_node) == (2, 8)
-    assert (parallel.zero, parallel.micro_batch) == (3, 2)
+    assert (parallel.zero, parallel.micro_batch, launch.software) == (3, 2, "deepspeed-zero3")
     assert train.global_batch_sequences == 2 * 8 * 16
     assert train.sequence == 4096
     assert (launch.memory.offload, launch.memory.optimizer_update) == (("optimizer",), "host")

@@ -277,12 +277,19 @@ def _gpus_per_node(row: PublishedRow, node: NodeSpec) -> int:
     return min((node.gpus, *told))
 
 
+_NVLINK: Final = re.compile(r"NVLink (\d+) ?GB/s")
+"""Of a GPU that has less than its sister of the same chip, each way: A800, H800."""
+
+
 def _links(row: PublishedRow, node: NodeSpec, told: NicWords) -> dict[str, Any]:
     """Links that the row has otherwise than the catalog's node: the rate of its NICs, and PCIe
     where its GPUs have no NVLink."""
     found: dict[str, Any] = {}
     if told.rate is not None and round(told.rate, 3) != round(_gigabits(node), 3):
         found["nic"] = {"bandwidth": f"{told.rate:g}Gbps"}
+    rate = _NVLINK.search(_network(row))
+    if rate is not None:
+        found["nvlink"] = {"bandwidth": f"{rate[1]}GB/s"}
     if without_nvlink(_network(row)):
         pcie = node.host.pcie
         port = {"bandwidth": f"{pcie.bandwidth * 1e-9:g}GB/s", "efficiency": pcie.efficiency}

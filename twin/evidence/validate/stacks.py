@@ -101,6 +101,8 @@ class Stack(BaseModel):
     """What its TFLOP/s count."""
     part: str = ""
     """Its software in the catalog; none: a host that is always ahead."""
+    sharded: str = ""
+    """Its software where parameters are sharded (zero 3), where that is another."""
     frameworks: tuple[str, ...] = ()
     """Words by which a source that no stack names is one of its own."""
     until: int | None = None

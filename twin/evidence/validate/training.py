@@ -98,8 +98,9 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
             **_adapters(row, assumed),
         },
         "calibration": profile_of(stack, row, gpu),
-        "software": stack.part or None,
     }
+    zero = tree["parallel"]["zero"]
+    tree["software"] = (zero == 3 and stack.sharded) or stack.part or None
     over: Tree = {"cluster": place.over} if place.over else {}
     changes = model_changes(row)
     if _learns_positions(model):
@@ -108,7 +109,7 @@ def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
         over["model"] = changes
     over = _merged(over, stack.over)
     return Expressed(
-        _merged(tree, _habits(stack, tree["parallel"]["zero"])),
+        _merged(tree, _habits(stack, zero)),
         over,
         stack,
         tuple(assumed),
@@ -468,5 +469,6 @@ def _recompute(row: PublishedRow) -> tuple[str, ...] | None:
 _MODULES: Final = {
     "norm": "norms", "layernorm": "norms", "act": "swiglu", "moe_act": "swiglu",
     "mla_up_proj": "mla_up", "core_attn": "attention_core", "moe": "moe",
+    "all_but_qkv": "all_but_qkv",
 }  # fmt: skip
-"""Modules of Megatron-Core's --recompute-modules in the twin's words."""
+"""Modules of Megatron-Core's --recompute-modules, and MaxText's remat, in the twin's words."""

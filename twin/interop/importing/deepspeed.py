@@ -22,7 +22,8 @@ from twin.loading.tree import Branch, Child
 from twin.spec.model import ModelSpec
 
 TABLE: Final = table_of(Path(__file__).with_name("deepspeed.yaml"))
-_SOFTWARE: Final = "hf-eager"
+_SOFTWARE: Final = {3: "deepspeed-zero3"}
+"""Its stack where parameters are sharded; of other stages `deepspeed`."""
 _ARGUMENTS: Final = "arguments"
 _STEPS: Final = 1000
 """Of a run that nothing gives a length: the rate of a step does not depend on it (OURS)."""
@@ -60,7 +61,7 @@ def read(source: Source) -> Launch:
         nodes=nodes,
         gpus_per_node=gpus,
         remarks=(*(words.remarks if words else ()), *keys.warnings),
-        software=_SOFTWARE,
+        software=_SOFTWARE.get(fields["parallel"]["zero"], "deepspeed"),
         tally=tally,
     )
 
