@@ -1,7 +1,8 @@
 """`config.json` of a model on Hugging Face to a `ModelSpec` with the released weights' count of
 parameters.
 
-A family is one function from keys to the fields of the spec, named by `model_type`. Keys that would
+A family is one function from keys to the fields of the spec, named by `model_type`; plain decoders
+share one (`twin.interop.importing.hf_decoder`). Keys that would
 change the count are read (tied embeddings, biases, head width, which layers have experts,
 prediction layers), or refused by name; `twin.interop.importing.keys` handles the rest. Defaults are
 those of the configuration classes in `transformers` (src/transformers/models/*/configuration_*.py).
@@ -14,13 +15,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.hf_behind import GEMMA, gemma2, gemma3, glm4
+from twin.interop.importing.hf_decoder import Family, activation, decoder, families, feeds_of
 from twin.interop.importing.hf_hybrids import (
     gpt_oss,
     kimi_linear,
@@ -30,16 +32,8 @@ from twin.interop.importing.hf_hybrids import (
     openelm,
     qwen3_next,
 )
-from twin.interop.importing.hf_mixtures import (
-    bailing_moe,
-    dots1,
-    ernie4_5_moe,
-    glm4_moe,
-    hunyuan_moe,
-    longcat_flash,
-    minimax_m2,
-)
-from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, windows
+from twin.interop.importing.hf_mixtures import bailing_moe, longcat_flash
+from twin.interop.importing.hf_parts import Fields, dense, latent
 from twin.interop.importing.hf_vision import qwen2_5_vl, qwen2_vl, unnested
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
@@ -49,13 +43,19 @@ from twin.spec.model import ModelSpec
 _YARN: dict[str, Any] = table(__name__, "_YARN")
 _DEFAULTS = {"beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0}
 """Where the configuration is silent; without `mscale_all_dim` the softmax scale stays as it is."""
-_NAMES = frozenset({"type", "rope_type", "rope_theta"})
+_NAMES = frozenset({
+    "type", "rope_type", "rope_theta", "max_position_embeddings", "partial_rotary_factor",
+    "llama_4_scaling_beta",
+})  # fmt: skip
+_DEFAULTS_OF: Final[dict[str, Any]] = {"longcat_flash": {"eps": 1e-5, "theta": 1e7}}
+"""Of families with a function of their own, where the configuration is silent."""
 
 
 def rope(keys: Keys, theta: float) -> dict[str, Any]:
     """The fields of `Rope`; `theta` is the family's where the configuration has none."""
     scaling = keys.section("rope_scaling")
     parameters = keys.section("rope_parameters")
+    parameters = parameters.get("full_attention", parameters)
     base = parameters.get("rope_theta") or keys.number("rope_theta", theta)
     found: dict[str, Any] = {"theta": base}
     stretched = parameters if "factor" in parameters else scaling
@@ -115,7 +115,8 @@ def _imported(keys: Keys, name: str) -> Imported:
     if family is None:
         raise UsageError([_unsupported(keys, kind, origin)])
     keys.tree = unnested(keys.tree)
-    fields = {"name": name, **_common(keys), **family(keys)}
+    own = families().get(kind, Family(**_DEFAULTS_OF.get(kind, {})))
+    fields = {"name": name, **_common(keys, own), **family(keys)}
     _quantized(keys)
     keys.finish()
     if keys.left_out:
@@ -158,32 +159,20 @@ def _validated(fields: Fields, keys: Keys) -> ModelSpec:
         ) from None
 
 
-_EPS: Final = ("mixtral", "phi3", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_moe", "longcat_flash")
-"""Families whose norms add 1e-5 where the configuration is silent."""
-_THETAS: Final = {
-    "mixtral": 1e6, "minimax_m2": 5e6, "ernie4_5": 5e5, "ernie4_5_moe": 5e5, "longcat_flash": 1e7,
-}  # fmt: skip
-
-
-def _common(keys: Keys) -> Fields:
+def _common(keys: Keys, own: Family) -> Fields:
     """What every family says alike."""
-    kind = str(keys.get("model_type"))
-    gelu = kind in GEMMA
-    why = f"the gated block is {'GeGLU' if gelu else 'SwiGLU'}"
-    for key in ("hidden_act", "hidden_activation")[: 1 + gelu]:
-        keys.must_be(key, *(("gelu_pytorch_tanh",) if gelu else ("silu", "swish")), why=why)
+    activation(keys, own)
     if keys.get("attention_dropout", 0.0):
         keys.left_out.append("dropout in attention")
     keys.taken.add("intermediate_size")
-    halved = kind == "longcat_flash"
     return {
-        "layers": keys.count("num_layers" if halved else "num_hidden_layers"),
+        "layers": keys.count("num_hidden_layers"),
         "hidden": keys.count("hidden_size"),
         "vocab": keys.count("vocab_size"),
         "norm": "rmsnorm",
-        "norm_eps": keys.number("rms_norm_eps", 1e-5 if kind in _EPS else 1e-6),
-        "rope": rope(keys, theta=_THETAS.get(kind, 1e4)),
-        "tied_embeddings": keys.flag("tie_word_embeddings", default=gelu),
+        "norm_eps": keys.number("rms_norm_eps", own.eps),
+        "rope": rope(keys, theta=own.theta),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=own.tied),
     }
 
 
@@ -192,114 +181,13 @@ def _quantized(keys: Keys) -> None:
         keys.warnings.append("The released weights are quantized; their scales are not counted.")
 
 
-def _llama(keys: Keys) -> Fields:
-    bias = keys.flag("attention_bias")
-    return {
-        "attention": grouped(keys, bias=bias),
-        "ffn": dense(keys, keys.flag("mlp_bias")),
-    }
-
-
-def _mixtral(keys: Keys) -> Fields:
-    moe = {
-        "experts": keys.count("num_local_experts"),
-        "top_k": keys.count("num_experts_per_tok"),
-        "width": keys.count("intermediate_size"),
-    }
-    return {"attention": grouped(keys, **windows(keys)), "ffn": dense(keys), "moe": moe}
-
-
-def _mistral(keys: Keys) -> Fields:
-    return {"attention": grouped(keys, **windows(keys)), "ffn": dense(keys)}
-
-
-def _phi3(keys: Keys) -> Fields:
-    """Phi-3 and 4: queries, keys and values from one matrix, gate and up from another."""
-    if keys.get("resid_pdrop", 0.0) or keys.get("embd_pdrop", 0.0):
-        keys.left_out.append("dropout of residuals and of the embedding")
-    keys.taken |= {"original_max_position_embeddings"}
-    bias = keys.flag("attention_bias")
-    own = grouped(keys, bias=bias, **windows(keys))
-    return {"attention": own, "ffn": dense(keys, keys.flag("mlp_bias"))}
-
-
-def _seed_oss(keys: Keys) -> Fields:
-    """Seed-OSS: biases of queries, keys and values, and none of the output."""
-    keys.must_be("attention_out_bias", False, why="only queries, keys and values have a bias")
-    if keys.get("residual_dropout", 0.0):
-        keys.left_out.append("dropout of residuals")
-    bias = keys.flag("attention_bias", default=True)
-    return {
-        "attention": grouped(keys, qkv_bias=bias),
-        "ffn": dense(keys, keys.flag("mlp_bias")),
-    }
-
-
-def _ernie(keys: Keys) -> Fields:
-    bias = keys.flag("use_bias")
-    tied = keys.flag("tie_word_embeddings", default=True)
-    own = grouped(keys, bias=bias)
-    return {"attention": own, "ffn": dense(keys, bias), "tied_embeddings": tied}
-
-
-def _olmo(keys: Keys) -> Fields:
-    """OLMo 2 and 3: norms behind attention and feed-forward block, which moves no other bytes, and
-    one norm over the queries, or keys, of all heads."""
-    bias = keys.flag("attention_bias")
-    own = grouped(keys, bias=bias, qk_norm_whole=True, **windows(keys))
-    return {"attention": own, "ffn": dense(keys)}
-
-
-def _qwen2(keys: Keys) -> Fields:
-    return {"attention": grouped(keys, qkv_bias=True, **windows(keys)), "ffn": dense(keys)}
-
-
-def _qwen2_moe(keys: Keys) -> Fields:
-    bias = keys.flag("qkv_bias", default=True)
-    width = keys.count("shared_expert_intermediate_size", least=0)
-    shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
-    return {
-        "attention": grouped(keys, qkv_bias=bias, **windows(keys)),
-        "ffn": dense(keys),
-        "moe": _qwen_experts(keys) | shared,
-    }
-
-
-def _qwen3(keys: Keys) -> Fields:
-    bias = keys.flag("attention_bias")
-    own = grouped(keys, bias=bias, qk_norm=True, **windows(keys))
-    return {"attention": own, "ffn": dense(keys)}
-
-
-def _qwen3_moe(keys: Keys) -> Fields:
-    return _qwen3(keys) | {"moe": _qwen_experts(keys)}
-
-
-def _qwen_experts(keys: Keys) -> Fields:
-    """Experts on each layer whose number, from 1, `decoder_sparse_step` divides, but for those that
-    `mlp_only_layers` lists."""
-    dense = keys.texts("mlp_only_layers")
-    if dense != {str(layer) for layer in range(len(dense))}:
-        shown = ", ".join(sorted(dense))
-        why = "layers without experts have to be the first ones"
-        keys.refuse("mlp_only_layers", f"`mlp_only_layers: [{shown}]` cannot be expressed: {why}")
-    return {
-        "experts": keys.count("num_experts"),
-        "top_k": keys.count("num_experts_per_tok"),
-        "width": keys.count("moe_intermediate_size"),
-        "first_dense_layers": len(dense),
-        "every": keys.count("decoder_sparse_step", 1),
-        "normalize_weights": keys.flag("norm_topk_prob"),
-    }
-
-
 def _deepseek(keys: Keys) -> Fields:
     """DeepSeek-V2, V3 and what follows them: latent attention, shared experts, dense layers first.
     The router's bias comes with `noaux_tc`, which V3 uses unless told otherwise."""
     heads = keys.count("num_attention_heads")
     keys.must_be("num_key_value_heads", heads, why="latent attention has as many as query heads")
     keys.must_be("attention_bias", False, why="latent attention here has no biases")
-    keys.must_be("moe_layer_freq", 1, why="after the first, every layer has experts")
+    feeds = feeds_of(keys)
     keys.taken.add("head_dim")  # transformers 5 writes the rotary width there
     v3 = keys.get("model_type") != "deepseek_v2"
     method = keys.get("topk_method", "noaux_tc" if v3 else "greedy")
@@ -311,11 +199,11 @@ def _deepseek(keys: Keys) -> Fields:
         "attention": latent(keys, heads),
         "ffn": dense(keys, keys.flag("mlp_bias")),
         "moe": {
-            "experts": keys.count("n_routed_experts"),
+            "experts": keys.count("num_experts"),
             "top_k": keys.count("num_experts_per_tok"),
             "width": keys.count("moe_intermediate_size"),
             "shared_experts": keys.count("n_shared_experts", 0, least=0),
-            "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
+            "first_dense_layers": feeds.index("moe") if "moe" in feeds else len(feeds),
             "correction_bias": method == "noaux_tc",
             "groups": groups if limited else 1,
             "top_groups": top_groups if limited else 1,
@@ -330,6 +218,8 @@ def _deepseek(keys: Keys) -> Fields:
 def _deepseek_sparse(keys: Keys) -> Fields:
     """DeepSeek-V3.2: as V3, with an indexer in every layer."""
     found = _deepseek(keys)
+    for key, word in (("layer_types", "indexed_attention"), ("indexer_types", "full")):
+        keys.must_be(key, word, why="every layer has an indexer of its own")
     found["attention"]["indexer"] = {
         "heads": keys.count("index_n_heads", 64),
         "head_dim": keys.count("index_head_dim", 128),
@@ -344,36 +234,20 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v32": _deepseek_sparse,
     "glm_moe_dsa": _deepseek_sparse,
-    "glm4_moe": glm4_moe,
-    "dots1": dots1,
     "bailing_moe": bailing_moe,
-    "minimax_m2": minimax_m2,
     "longcat_flash": longcat_flash,
-    "ernie4_5": _ernie,
-    "ernie4_5_moe": ernie4_5_moe,
-    "hunyuan_v1_moe": hunyuan_moe,
+    "minimax": minimax,
     "minimax_m1": minimax,
     "kimi_linear": kimi_linear,
     "qwen3_next": qwen3_next,
+    "qwen3_5_text": qwen3_next,
+    "qwen3_5_moe_text": qwen3_next,
     "nemotron_h": nemotron_h,
     "nemotron-nas": nemotron_nas,
     "openelm": openelm,
     "gpt_oss": gpt_oss,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3,
-    "glm4": glm4,
-    "llama": _llama,
-    "mistral": _mistral,
-    "phi3": _phi3,
-    "seed_oss": _seed_oss,
-    "olmo2": _olmo,
-    "olmo3": _olmo,
-    "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
+    **{name: partial(decoder, own=own) for name, own in families().items()},
 }
 """What can be imported, by `model_type`."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
+from twin.interop.importing.hf_decoder import feeds_of
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, layer_types, shortest
 from twin.interop.importing.keys import Keys
 
@@ -16,23 +17,23 @@ def kimi_linear(keys: Keys) -> Fields:
     delta attention in the others."""
     heads = keys.count("num_attention_heads")
     keys.must_be("num_key_value_heads", heads, why="latent attention has as many as query heads")
-    keys.must_be("moe_layer_freq", 1, why="after the first, every layer has experts")
+    keys.must_be("attention_bias", False, why="latent attention here has no biases")
     keys.must_be("mla_use_nope", True, why="its latent attention has no positions")
     keys.taken |= {"head_dim", "use_grouped_topk"}
     linear = keys.section("linear_attn_config")
     full: list[int] = linear.get("full_attn_layers", [])
-    layers, first = keys.count("num_hidden_layers"), keys.count("first_k_dense_replace", 0, least=0)
-    pattern = [
-        f"{'attention' if at + 1 in full else 'kda'}+{'dense' if at < first else 'moe'}"
-        for at in range(layers)
+    words = {"linear_attention": "kda", "full_attention": "attention"}
+    feeds = feeds_of(keys)
+    mixers = layer_types(keys, words) or [
+        "attention" if at + 1 in full else "kda" for at in range(len(feeds))
     ]
     return {
         "attention": latent(keys, heads),
         "mixer": {
             "kind": "kda",
-            "num_heads": linear.get("num_heads"),
-            "head_dim": linear.get("head_dim"),
-            "conv": linear.get("short_conv_kernel_size", 4),
+            "num_heads": linear.get("num_heads", keys.get("linear_num_heads")),
+            "head_dim": linear.get("head_dim", keys.get("linear_head_dim")),
+            "conv": linear.get("short_conv_kernel_size", keys.count("linear_conv_kernel_dim", 4)),
         },
         "ffn": dense(keys),
         "moe": {
@@ -47,24 +48,30 @@ def kimi_linear(keys: Keys) -> Fields:
             "normalize_weights": keys.flag("moe_renormalize", default=True),
             "routed_scale": keys.number("routed_scaling_factor", 1.0),
         },
-        "pattern": shortest(pattern),
+        "pattern": shortest([f"{a}+{b}" for a, b in zip(mixers, feeds, strict=True)]),
         "rotary": False,
         "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
     }
 
 
 def qwen3_next(keys: Keys) -> Fields:
-    """Qwen3-Next: gated delta nets, and gated attention in each n-th layer."""
+    """Qwen3-Next and 3.5: gated delta nets, and gated attention in each n-th layer."""
     layers, every = keys.count("num_hidden_layers"), keys.count("full_attention_interval", 4)
     words = {"linear_attention": "gated_delta", "full_attention": "attention"}
     mixers = layer_types(keys, words) or tuple(
         "gated_delta" if (at + 1) % every else "attention" for at in range(layers)
     )
-    step, without = keys.count("decoder_sparse_step", 1), keys.texts("mlp_only_layers")
+    feeds = feeds_of(keys)
     keys.must_be("use_sliding_window", False, why="its attention has no windows")
     keys.left_out.append("the module of the released files that predicts further tokens")
-    width = keys.count("shared_expert_intermediate_size", least=0)
-    shared = {"shared_experts": 1, "shared_width": width, "shared_gate": True} if width else {}
+    shared = keys.count("shared_expert_intermediate_size", 0, least=0)
+    moe = {
+        "experts": keys.count("num_experts", 1),
+        "top_k": keys.count("num_experts_per_tok", 1),
+        "width": keys.count("moe_intermediate_size", 1),
+        "normalize_weights": keys.flag("norm_topk_prob", default=True),
+        **({"shared_experts": 1, "shared_width": shared, "shared_gate": True} if shared else {}),
+    }
     return {
         "attention": grouped(keys, bias=keys.flag("attention_bias"), qk_norm=True, gated=True),
         "mixer": {
@@ -75,20 +82,9 @@ def qwen3_next(keys: Keys) -> Fields:
             "value_dim": keys.count("linear_value_head_dim"),
             "conv": keys.count("linear_conv_kernel_dim", 4),
         },
-        "ffn": dense(keys),
-        "moe": {
-            "experts": keys.count("num_experts"),
-            "top_k": keys.count("num_experts_per_tok"),
-            "width": keys.count("moe_intermediate_size"),
-            "normalize_weights": keys.flag("norm_topk_prob", default=True),
-        }
-        | shared,
-        "pattern": shortest(
-            [
-                f"{mixer}+{'dense' if (at + 1) % step or str(at) in without else 'moe'}"
-                for at, mixer in enumerate(mixers)
-            ]
-        ),
+        "ffn": {"kind": "swiglu", "width": keys.count("intermediate_size", 1)},
+        **({"moe": moe} if "moe" in feeds else {}),
+        "pattern": shortest([f"{mixer}+{feed}" for mixer, feed in zip(mixers, feeds, strict=True)]),
     }
 
 

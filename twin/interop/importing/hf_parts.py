@@ -46,15 +46,15 @@ def dense(keys: Keys, bias: bool = False) -> Fields:
     return {"kind": "swiglu", "width": keys.count("intermediate_size"), "bias": bias}
 
 
-def layer_types(keys: Keys, words: Mapping[str, str]) -> tuple[str, ...]:
-    """`layer_types` in the words of a pattern; empty where the configuration has none."""
-    found = keys.get("layer_types", [])
+def layer_types(keys: Keys, words: Mapping[str, str], key: str = "layer_types") -> tuple[str, ...]:
+    """A list of layers in the words of a pattern; empty where the configuration has none."""
+    found = keys.get(key, [])
     if not isinstance(found, list):
-        keys.refuse("layer_types", "`layer_types` must be a list", code="TW014")
+        keys.refuse(key, f"`{key}` must be a list", code="TW014")
         return ()
     listed = [str(one) for one in cast("list[object]", found)]
     if other := sorted(set(listed) - words.keys()):
-        keys.refuse("layer_types", f"layers of {', '.join(other)} cannot be expressed")
+        keys.refuse(key, f"layers of {', '.join(other)} cannot be expressed")
         return ()
     return tuple(words[one] for one in listed)
 
@@ -64,23 +64,3 @@ def shortest(pattern: Sequence[str]) -> list[str]:
     size = len(pattern)
     lengths = (n for n in range(1, size) if all(pattern[i] == pattern[i % n] for i in range(size)))
     return list(pattern[: next(lengths, size)])
-
-
-def windows(keys: Keys) -> Fields:
-    """The fields of windows: in every layer, or in all but each n-th. Windows in other layers are
-    left out, so that attention is counted over the whole sequence."""
-    window, used = keys.get("sliding_window"), keys.get("use_sliding_window", True)
-    layers = keys.count("num_hidden_layers")
-    order = layer_types(keys, {"full_attention": "attention", "sliding_attention": "window"})
-    if not order and used:
-        first = min(keys.count("max_window_layers", 0, least=0), layers)
-        order = ("attention",) * first + ("window",) * (layers - first)
-    if not window or "window" not in order:
-        return {}
-    found = shortest(order)
-    if found == ["window"]:
-        return {"window": window}
-    if found == ["window"] * (len(found) - 1) + ["attention"]:
-        return {"window": window, "full_every": len(found)}
-    keys.left_out.append(f"attention is limited to windows of {window} tokens, here to all before")
-    return {}

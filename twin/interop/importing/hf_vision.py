@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from twin.interop.importing.hf_parts import Fields, dense, grouped, windows
+from twin.interop.importing.hf_decoder import decoder, families
+from twin.interop.importing.hf_parts import Fields
 from twin.interop.importing.keys import Keys
 from twin.loading.tree import Branch
 
@@ -66,7 +67,7 @@ def qwen2_5_vl(keys: Keys) -> Fields:
 
 
 def _language(keys: Keys) -> Fields:
-    return {"attention": grouped(keys, qkv_bias=True, **windows(keys)), "ffn": dense(keys)}
+    return decoder(keys, families()["qwen2"])
 
 
 def _encoder(keys: Keys, defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Keys:
 
     def count(self, key: str, default: int | None = None, least: int = 1) -> int:
         """A whole number of at least `least`; 1, after a problem, where it is none."""
-        value = self.get(key, default)
+        value = alike(self.get(key, default))
         if value is None:
             self.refuse(key, f"the configuration has no `{key}`", code="TW011")
         elif not isinstance(value, int) or isinstance(value, bool):
@@ -106,7 +106,7 @@ class Keys:
 
     def must_be(self, key: str, *allowed: Any, why: str) -> None:
         """Refuse any value but these, for a reason; absent is allowed."""
-        value = self.get(key, allowed[0])
+        value = alike(self.get(key, allowed[0]))
         if value not in allowed:
             self.refuse(key, f"`{key}: {value}` cannot be expressed: {why}")
 
@@ -150,6 +150,14 @@ class Keys:
             self.refuse(key, message, meant or fix, code="TW043")
         else:
             self.warnings.append(f"{written} is unknown here, and is left out. {meant}".rstrip())
+
+
+def alike(value: Any) -> Any:
+    """The one value of a list that has the same for every layer; other values as they are."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return items[0] if items and all(item == items[0] for item in items) else items
+    return value
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,44 @@
+"""Families whose class in transformers says how many parameters a configuration has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+
+from twin.arch.count import parameters
+from twin.interop.importing.hf_config import read_hf_config
+
+_LACKING: dict[str, dict[str, int]] = {
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
+CLASSES = (
+    *("afmoe", "arcee", "exaone4", "exaone_moe", "flex_olmo", "gemma", "glm", "glm4_moe_lite"),
+    *("granite", "granitemoe", "helium", "hunyuan_v1_dense", "hy_v3", "mellum", "minimax"),
+    *("ministral3", "nemotron", "olmoe", "phimoe", "qwen3_5_moe_text", "qwen3_5_text"),
+    *("sarvam_mla", "sarvam_moe", "smollm3", "solar_open", "stablelm", "starcoder2", "youtu"),
+    # Shown by a released configuration, too, which an older transformers wrote.
+    *("deepseek_v32", "glm_moe_dsa", "kimi_linear", "gpt_oss"),
+)
+"""Families whose class in transformers is asked, and above what default configurations lack."""
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_a_family_has_the_parameters_of_its_class_in_transformers(family: str, tmp_path: Path):
+    """Of the class's own configuration, built without memory; and the corrections of routers, which
+    are buffers there."""
+    common = PreTrainedConfig().to_dict()
+    own = AutoConfig.for_model(family, **_LACKING.get(family, {}))
+    said = json.loads(own.to_json_string(use_diff=False))
+    keys = {k: v for k, v in said.items() if k == "tie_word_embeddings" or v != common.get(k)}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(keys))
+    with torch.device("meta"):
+        built = AutoModelForCausalLM.from_config(own)
+    buffers = sum(one.numel() for name, one in built.named_buffers() if "correction" in name)
+    expected = sum(one.numel() for one in built.parameters()) + buffers
+    assert parameters(read_hf_config(path, family).model).total == expected
