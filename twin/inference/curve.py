@@ -40,7 +40,7 @@ from twin.inference.seconds import (
     prefill_pass,
     price_of,
 )
-from twin.network.links import capacity, latency
+from twin.network.links import capacity, latency, sharers
 from twin.spec.model import LatentAttention
 
 CONTEXTS: Final = (4096, 32_768, 131_072)
@@ -209,13 +209,18 @@ def _at(engine: Engine, context: int, written: int) -> AtContext:
     return AtContext(context, top, limit, prefill, moved, points)
 
 
-def cache_moves(engine: Engine, tokens: int) -> float:
-    """Seconds in which the cache of a prompt leaves a group of tensor ranks for one of the same
-    size on other nodes: each rank sends its own part, of latents a part of what all have."""
-    held = cached_bytes(engine) * tokens + sequence_bytes(engine)
-    if isinstance(engine.model.attention, LatentAttention):
-        held /= engine.spec.tensor
-    return latency(engine.cluster, "nic") + held / capacity(engine.cluster, "nic")
+def cache_moves(engine: Engine, tokens: int, to: Engine | None = None) -> float:
+    """Seconds in which the cache of a prompt leaves a group of tensor ranks for one on other nodes,
+    of an engine of the same kind or another: over as many NICs as the smaller group has, each of
+    which sends its part, and through their part of a leaf's uplinks."""
+    held, cluster = cached_bytes(engine) * tokens + sequence_bytes(engine), engine.cluster
+    if not isinstance(engine.model.attention, LatentAttention):
+        held *= engine.spec.tensor
+    rate, uplinks = capacity(cluster, "nic"), capacity(cluster, "leaf")
+    if uplinks is not None:
+        rate = min(rate, uplinks / sharers(cluster, "leaf"))
+    ranks = min(engine.spec.tensor, (to or engine).spec.tensor)
+    return latency(cluster, "nic") + held / ranks / rate
 
 
 def point(engine: Engine, request: Request, sequences: int) -> Point:
@@ -372,10 +377,22 @@ def _prefill(engine: Engine, request: Request) -> tuple[float, Pass]:
         prompts = chunk // new
         one = prefill_pass(engine, prompts, new, cached)
         return one.seconds / prompts, one
-    pieces = ceil(new / chunk)
+    passes = _pieces(engine, new, cached)
+    return sum(one.seconds for one in passes), passes[len(passes) // 2]
+
+
+def _pieces(engine: Engine, new: int, cached: int) -> list[Pass]:
+    """The passes of one long prompt."""
+    pieces = ceil(new / engine.spec.chunk)
     each = ceil(new / pieces)
-    passes = [prefill_pass(engine, 1, each, cached + at * each) for at in range(pieces)]
-    return sum(one.seconds for one in passes), passes[pieces // 2]
+    return [prefill_pass(engine, 1, each, cached + at * each) for at in range(pieces)]
+
+
+def prompt_seconds(engine: Engine, prompts: int, new: int, cached: int = 0) -> float:
+    """Seconds in which each group prefills so many prompts at once, or long ones in pieces."""
+    if prompts * new <= engine.spec.chunk:
+        return prefill_pass(engine, prompts, max(1, new), cached).seconds
+    return prompts * sum(one.seconds for one in _pieces(engine, new, cached))
 
 
 def _batch(engine: Engine, request: Request, most: float, first: float, middle: float) -> float:

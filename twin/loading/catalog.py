@@ -119,6 +119,9 @@ SLOTS: Mapping[KeyPath, PartKind] = MappingProxyType(
         ("rl", "rollout", "engine"): "engines",
         ("rl", "rollout", "engine", "software"): "serving",
         ("rl", "rollout", "engine", "calibration"): "calibrations",
+        ("rl", "rollout", "prefill", "engine"): "engines",
+        ("rl", "rollout", "prefill", "engine", "software"): "serving",
+        ("rl", "rollout", "prefill", "engine", "calibration"): "calibrations",
         ("rl", "iteration", "update", "updater"): "updaters",
     }
 )

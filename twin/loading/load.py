@@ -62,7 +62,11 @@ from twin.scenario import AnyScenario, Provenance, Root, Scenario
 from twin.spec.axis import axes, unions
 from twin.spec.base import Spec
 
-ENGINES = (("data", "engine"), ("rl", "rollout", "engine"))
+ENGINES = (
+    ("data", "engine"),
+    ("rl", "rollout", "engine"),
+    ("rl", "rollout", "prefill", "engine"),
+)
 """Where a scenario has an engine, whose software brings its calibration."""
 AXES = axes(Scenario)
 """The fields of a scenario whose choices are the members of a package; a weight update has none."""

@@ -46,6 +46,7 @@ from twin.spec.inference import EngineSpec
 from twin.spec.model import LatentAttention, ModelSpec
 
 ROLLOUT: Final = "rl.rollout.engine"
+PREFILL: Final = "rl.rollout.prefill.engine"
 DATA: Final = "data.engine"
 ROOTS: Final = (
     "calibration",
@@ -163,6 +164,8 @@ def engines_of(scenario: Scenario) -> dict[str, Engine]:
     if scenario.rl is not None:
         own = scenario.rl.rollout
         wanted[ROLLOUT] = own.engine, own.model
+        if own.prefill is not None:
+            wanted[PREFILL] = own.prefill.engine, own.model
     if scenario.data is not None and scenario.data.engine is not None:
         wanted[DATA] = scenario.data.engine, scenario.data.model
     cluster, profile = scenario.cluster, scenario.calibration
@@ -206,7 +209,7 @@ def _kept(scenario: Scenario, path: str, server: Engine) -> Interval:
 
 
 def _model(scenario: Scenario, path: str) -> ModelSpec:
-    if path == ROLLOUT:
+    if path in (ROLLOUT, PREFILL):
         return (scenario.rl.rollout.model if scenario.rl else None) or scenario.model
     return (scenario.data.model if scenario.data else None) or scenario.model
 

@@ -86,6 +86,8 @@ KPIS = (
 """Every key figure, in the order of the public contract."""
 OF_A_SITE: frozenset[str] = frozenset(("energy_kwh", "energy_cost_usd", "co2_tonnes"))
 """Those that only a scenario with a site has."""
+OF_SERVING: frozenset[str] = frozenset(("first_token_seconds", "next_token_seconds"))
+"""Those that only rollouts with arrivals or a pool that prefills have."""
 OF_FAILURES: frozenset[str] = frozenset(
     ("goodput_fraction", "days_with_failures", "cost_usd_with_failures")
 )
@@ -113,6 +115,8 @@ ROLLOUT_KPIS = (
     Kpi("tail_share", "Time after nine of ten requests are done", "%", "lower"),
     Kpi("idle_share", "GPUs with nothing to do", "%", "lower"),
     Kpi("cost_usd_of_rollouts", "Cost of an iteration's rollouts", "USD", "lower"),
+    Kpi("first_token_seconds", "Time to first token, of nine in ten requests", "s", "lower"),
+    Kpi("next_token_seconds", "Time per further token", "s", "lower"),
 )
 """The key figures of rollouts alone, in their steady state."""
 

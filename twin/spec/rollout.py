@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, Strict, ValidationInfo, field_validator, model_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Count, Duration, Flag, Share, Spec, Tokens, Whole
+from twin.spec.base import UNWRITTEN, Count, Duration, Flag, Share, Spec, Tokens, Whole
 from twin.spec.inference import EngineSpec
 from twin.spec.iteration import IterationSpec
 from twin.spec.model import ModelSpec
@@ -144,6 +144,15 @@ class PartialSpec(Spec):
         return self
 
 
+class PrefillSpec(Spec):
+    """Engines that only prefill; the others get caches from them over the fabric."""
+
+    engine: EngineSpec
+    """one such engine; its model is that of the engines that write"""
+    nodes: Count
+    """nodes that prefill, of those that roll out"""
+
+
 class RolloutSpec(Spec):
     """One iteration's rollouts, and how many iterations are played."""
 
@@ -151,6 +160,11 @@ class RolloutSpec(Spec):
     """null: the model that is trained"""
     engine: EngineSpec
     """one inference engine"""
+    prefill: Annotated[PrefillSpec | None, UNWRITTEN] = None
+    """engines that only prefill; null: each engine prefills its own prompts"""
+    arrivals: Annotated[Positive | None, UNWRITTEN] = None
+    """requests that come per second, at random times (a Poisson process), as users of a service
+    do; null: all are there at the beginning"""
     nodes: Count | None = None
     """nodes that roll out; null: all of the cluster"""
     requests: Annotated[Count, Field(le=1_000_000)]

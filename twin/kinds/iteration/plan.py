@@ -111,6 +111,10 @@ def _problems(scenario: Scenario, spec: IterationSpec, rollouts: RolloutSpec) ->
         message = f"engines hold {engine.precision}, and the update brings fp8"
         fix = f"write `{engine.precision}`"
         found.append(Problem("TW188", f"{UPDATE}.precision", message, fix))
+    for name in ("prefill", "arrivals"):
+        if getattr(rollouts, name) is not None:
+            message = f"`{name}` is of rollouts alone, or of a service"
+            found.append(Problem("TW187", f"rl.rollout.{name}", message, "leave it out"))
     if scenario.phases:
         message = "an iteration has one trainer, and this run has phases"
         found.append(Problem("TW187", "phases", message, "leave the phases out"))

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import ceil, sqrt
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from simpy import Environment, Event
 
@@ -33,9 +33,9 @@ from twin.arch.remembered import remembered
 from twin.inference.engine import Engine
 from twin.inference.host import sequence_seconds
 from twin.inference.seconds import decode_pass, prefill_pass
-from twin.kinds.rollouts.plan import Spent
 
 Events: TypeAlias = Generator[Event, object, None]
+Spent = Literal["decode", "prefill", "idle"]
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +50,7 @@ class Work:
     written: int = 0
     begun: int = 0
     """The engine's step at which it began to write."""
+    begun_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +64,8 @@ class PlayedEngine:
     free_sequences: int
     limit: int | None = None
     """Tokens at which the last to join is put back; None: each has room to its end."""
+    most: int | None = None
+    """Requests that decode at a time; None: all that have room."""
     evicted: Callable[[PlayedEngine, Work], None] | None = None
     """Told of each that is put back."""
     joining: deque[Work] = field(default_factory=deque[Work])
@@ -104,7 +107,7 @@ class PlayedEngine:
     def live(self) -> Events:
         """Step until it is told to stop; then put down all that was under way."""
         while not self.stopping:
-            if self.joining:
+            if self.joining and (self.most is None or self.running < self.most):
                 yield from self._prefill()
             elif self.finishing:
                 yield from self._decode()
@@ -128,8 +131,8 @@ class PlayedEngine:
         self.idles.append((int(begin), int(self.env.now)))
 
     def _prefill(self) -> Events:
-        works = [*self.joining]
-        self.joining.clear()
+        slots = len(self.joining) if self.most is None else self.most - self.running
+        works = [self.joining.popleft() for _ in range(min(slots, len(self.joining)))]
         new, cached = sum(one.new for one in works), sum(one.cached for one in works)
         shared = bool(self.finishing)
         seconds = self.table.prefill(len(works), new, cached, shared=shared) if new else 0.0
@@ -139,7 +142,7 @@ class PlayedEngine:
         self.spent["prefill"] += ns
         self.prefilled += new
         for work in works:
-            work.begun = self.step
+            work.begun, work.begun_ns = self.step, int(self.env.now)
             self.cached += work.new + work.cached
             heappush(self.finishing, (self.step + work.to_write, work.number, work))
 

@@ -8,9 +8,9 @@ Requests drawn from their distributions: same seed, same requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from twin.errors import Problem, ScenarioError
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import room
+from twin.kinds.rollouts.engine import Spent
+from twin.kinds.rollouts.prefill import Prefills, prefills
 from twin.scenario import Scenario
 from twin.spec.rollout import (
     Constant,
@@ -31,8 +33,6 @@ from twin.spec.rollout import (
 
 NAME: Final = "rollouts"
 """Of the kind that these nouns are of."""
-
-Spent = Literal["decode", "prefill", "idle"]
 
 SPENT: Final[dict[Spent, str]] = {
     "decode": "writing",
@@ -76,6 +76,14 @@ class Place:
     """Whether a request that waits for its environment keeps its room."""
     preempts: bool = False
     """Whether requests get room for what they have now, and may lose it again."""
+    prefills: Prefills | None = None
+    """Engines that only prefill; None: each prefills its own prompts."""
+    most: int | None = None
+    """Requests that write at a time, beside those whose prompts are prefilled elsewhere."""
+    arrivals: float | None = None
+    """Requests that come per second; None: all are there at once."""
+    seed: int = 0
+    """Of arrivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +129,14 @@ class RolloutIteration:
     lengths: tuple[int, ...] = ()
     """Tokens of the requests that were done, prompts and answers of environments included, in the
     order in which they were begun: who is done late is no sooner or later in training."""
+    first_ns: tuple[int, ...] = ()
+    """From the arrival of a request to its first token, where these are asked for."""
+    next_ns: tuple[float, ...] = ()
+    """Per further token of each request that was done in one turn."""
+    pool_ns: int = 0
+    """Of all engines that only prefill, at work."""
+    moving_ns: int = 0
+    """Of all caches on their way, waits for a free NIC included."""
     away_ns: int = 0
     """Of the engines' idle time that in which some request waited for its environment."""
 
@@ -208,10 +224,37 @@ def plan(scenario: Scenario) -> RolloutPlan:
         raise ScenarioError([Problem("TW185", "rl", "the scenario has no rollouts", "add `rl:`")])
     try:
         server, gpus = server_of(scenario, spec)
+        pool = _pool(scenario, spec, server)
     except ScenarioError as error:
         raise ScenarioError(scenario.locate(error.problems)) from None
-    place = place_of(spec, server, gpus // server.spec.gpus)
+    own = gpus - (spec.prefill.nodes * scenario.cluster.node.gpus if spec.prefill else 0)
+    place = place_of(spec, server, own // server.spec.gpus)
+    if pool:
+        # A prompt gets room before it is prefilled, and one of `batch` places when its cache comes.
+        most = server.spec.batch and server.spec.batch * server.groups
+        place = replace(place, prefills=pool, preempts=False, most=most, sequences=spec.requests)
     return RolloutPlan(scenario, spec, server, place, gpus)
+
+
+def _pool(scenario: Scenario, spec: RolloutSpec, server: Engine) -> Prefills | None:
+    """The engines that only prefill.
+
+    Raises `ScenarioError` where there can be none.
+    """
+    if spec.prefill is None:
+        return None
+    path, model = f"{PATH}.prefill.engine", spec.model or scenario.model
+    own = engine(spec.prefill.engine, model, scenario.cluster, scenario.calibration, path)
+    engines = spec.prefill.nodes * scenario.cluster.node.gpus // own.spec.gpus
+    if not engines or own.cache_element != server.cache_element:
+        message = f"{spec.prefill.nodes} nodes hold no engine of {own.spec.gpus} GPUs"
+        fix = f"write at least {-(-own.spec.gpus // scenario.cluster.node.gpus)}"
+        if engines:
+            message = f"caches in {own.spec.cache} go to engines that keep {server.spec.cache}"
+            fix = f"write `cache: {server.spec.cache}`"
+        at = f"{path}.cache" if engines else f"{PATH}.prefill.nodes"
+        raise ScenarioError([Problem("TW183", at, message, fix)])
+    return prefills(own, server, engines)
 
 
 def server_of(scenario: Scenario, spec: RolloutSpec) -> tuple[Engine, int]:
@@ -240,6 +283,8 @@ def place_of(spec: RolloutSpec, server: Engine, engines: int) -> Place:
         sequences=(batch or spec.requests) * server.groups,
         sandboxes=around.sandboxes if around else None,
         keeps_cache=around.keeps_cache if around else True,
+        arrivals=spec.arrivals,
+        seed=spec.seed,
         preempts=around is None and bool(server.spec.software and server.spec.software.preempts),
     )
 
@@ -249,12 +294,14 @@ def _gpus(scenario: Scenario, spec: RolloutSpec) -> int:
     cluster = scenario.cluster
     nodes = cluster.nodes if spec.nodes is None else spec.nodes
     gpus = nodes * cluster.node.gpus
-    if nodes > cluster.nodes or gpus < spec.engine.gpus:
+    writes = gpus - (spec.prefill.nodes * cluster.node.gpus if spec.prefill else 0)
+    if nodes > cluster.nodes or writes < spec.engine.gpus:
         message = (
-            f"{nodes} nodes of {cluster.nodes} are to roll out, on engines of {spec.engine.gpus} "
-            "GPUs"
+            f"{writes // cluster.node.gpus} nodes of {cluster.nodes} are to roll out, on engines "
+            f"of {spec.engine.gpus} GPUs"
         )
-        fix = f"write from {-(-spec.engine.gpus // cluster.node.gpus)} to {cluster.nodes}"
+        least = (gpus - writes) // cluster.node.gpus - (-spec.engine.gpus // cluster.node.gpus)
+        fix = f"write from {least} to {cluster.nodes}"
         raise ScenarioError([Problem("TW183", f"{PATH}.nodes", message, fix)])
     return gpus
 

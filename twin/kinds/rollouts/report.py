@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from twin.inference.engine import Engine
 from twin.inference.kv_capacity import KvCapacity, room
 from twin.kinds.rollouts.plan import (
@@ -44,7 +46,7 @@ from twin.reports.table import (
     warning_notes,
 )
 from twin.scenario import Scenario
-from twin.spec.kpis import ROLLOUT_KPIS
+from twin.spec.kpis import OF_SERVING, ROLLOUT_KPIS
 
 
 def caveats(scenario: Scenario, server: Engine) -> Iterable[Warning]:
@@ -90,6 +92,7 @@ _WORK: Final = (
     "rl.rollout.turns",
     "rl.rollout.read",
     "rl.rollout.partial",
+    "rl.rollout.arrivals",
 )
 """What is written in an iteration, and by whom; partial rollouts leave requests to the next one."""
 
@@ -119,6 +122,11 @@ class RolloutReport(Head):
         if self.gain is None:
             return said
         return f"{said} Partial rollouts write {digits(self.gain)} times as many tokens per second."
+
+    @property
+    def serves(self) -> bool:
+        """Whether times of single tokens count (`serves`)."""
+        return serves(self.place)
 
     @property
     def seconds(self) -> float:
@@ -159,6 +167,7 @@ class RolloutReport(Head):
             "engines": self.place.engines,
             "gpus": self.gpus,
             "memory": self.room.to_json(),
+            **({"serving": _served(self)} if self.serves else {}),
             "events": self.trace.events,
             "iterations": [_iteration(one) for one in self.trace.iterations],
             "without_partial": _patient(self.patient),
@@ -201,7 +210,61 @@ def _kpis(plan: RolloutPlan, later: Sequence[RolloutIteration]) -> dict[str, flo
         "tail_share": _tail(later),
         "idle_share": _spent(later)["idle"],
         "cost_usd_of_rollouts": hours * sum(prices.values()) if prices else None,
+        "first_token_seconds": first_token(later, 90) if serves(plan.place) else None,
+        "next_token_seconds": next_token(later) if serves(plan.place) else None,
     }
+
+
+def serves(place: Place) -> bool:
+    """Whether requests come one by one, or other engines prefill."""
+    return place.arrivals is not None or place.prefills is not None
+
+
+def first_token(later: Sequence[RolloutIteration], percent: float) -> float:
+    """Seconds within which so many of a hundred requests have their first token."""
+    return float(np.percentile([ns for one in later for ns in one.first_ns] or [0], percent)) / 1e9
+
+
+def next_token(later: Sequence[RolloutIteration]) -> float | None:
+    """Seconds from a token to the next, mean of the requests of one turn; None without any."""
+    found = [ns for one in later for ns in one.next_ns]
+    return sum(found) / len(found) / 1e9 if found else None
+
+
+def _served(report: RolloutReport) -> dict[str, Any]:
+    """Times of tokens, and what each pool does per GPU and second."""
+    later, pool = settled(report.trace), report.place.prefills
+    rate, count = _steady(later), max(1, sum(len(one.first_ns) for one in later))
+    found: dict[str, Any] = {
+        "requests_per_second": rate,
+        "first_token_seconds": {f"{n}%": first_token(later, n) for n in (50, 90, 99)},
+        "next_token_seconds": next_token(later),
+    }
+    if pool is None:
+        return found
+    prompts, written = (sum(getattr(one, key) for one in later) for key in ("prefilled", "written"))
+    whole, busy = sum(one.length_ns for one in later), sum(one.pool_ns for one in later)
+    return found | {
+        "prefill_gpus": pool.gpus,
+        "prefill_busy_share": busy / whole / pool.engines,
+        "prompt_tokens_per_second_per_prefill_gpu": rate * prompts / count / pool.gpus,
+        "decode_gpus": report.gpus - pool.gpus,
+        "decode_busy_share": report.spent["decode"],
+        "tokens_per_second_per_decode_gpu": rate * written / count / (report.gpus - pool.gpus),
+        "cache_moves_seconds": sum(one.moving_ns for one in later) / 1e9 / count,
+    }
+
+
+def _steady(later: Sequence[RolloutIteration]) -> float:
+    """Requests per second that are done from the first quarter of them to the last, so that neither
+    empty engines at the begin nor those at the end count."""
+    done = seconds = 0.0
+    for one in later:
+        first, last = one.at(0.25), one.at(0.75)
+        if first is not None and last is not None and last > first:
+            done += 0.5 * len(one.done_ns)
+            seconds += (last - first) / 1e9
+    return done / seconds if seconds else 0.0
 
 
 def _spent(later: Sequence[RolloutIteration]) -> dict[Spent, float]:
@@ -286,6 +349,7 @@ def report_tables(report: RolloutReport) -> tuple[Block, ...]:
     return (
         _iterations(report),
         _tables_spent(report),
+        *((_tables_serving(report),) if report.serves else ()),
         _tables_kpis(report),
         _timeline(report),
         *expectation_notes(report.expectations),
@@ -331,7 +395,27 @@ def _tables_spent(report: RolloutReport) -> Table:
 def _tables_kpis(report: RolloutReport) -> Table:
     table = headless("Key figures, of the later half of the iterations", "left", "right")
     for kpi in ROLLOUT_KPIS:
-        table.add_row(kpi.label, report.ranged(kpi))
+        if report.serves or kpi.key not in OF_SERVING:
+            table.add_row(kpi.label, report.ranged(kpi))
+    return table
+
+
+def _tables_serving(report: RolloutReport) -> Table:
+    """Times of tokens; of two pools, how busy each is and what its GPUs do."""
+    table, said = headless("Requests as their users see them", "left", "right"), _served(report)
+    table.add_row("requests done per second", f"{said['requests_per_second']:.3g}")
+    for share, seconds in said["first_token_seconds"].items():
+        table.add_row(f"first token after, {share} of requests", duration(seconds))
+    if said["next_token_seconds"] is not None:
+        table.add_row("each further token after", duration(said["next_token_seconds"]))
+    if report.place.prefills is None:
+        return table
+    for pool, rate, word in (("prefill", "prompt_tokens", "read"), ("decode", "tokens", "written")):
+        table.add_row(f"GPUs of the pool: {pool}", f"{said[f'{pool}_gpus']:,}")
+        table.add_row("  at work", f"{100 * said[f'{pool}_busy_share']:.1f} % of the time")
+        number = said[f"{rate}_per_second_per_{pool}_gpu"]
+        table.add_row(f"  tokens {word} per second and GPU", count(number))
+    table.add_row("a cache is on its way for", duration(said["cache_moves_seconds"]))
     return table
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 
+from numpy.random import default_rng
 from simpy import Environment, Event
 
 from twin.errors import Problem, ScenarioError
@@ -33,6 +34,7 @@ from twin.kinds.rollouts.plan import (
     draw,
     rules_of,
 )
+from twin.kinds.rollouts.prefill import PrefillPool, Prompt
 from twin.spec.rollout import RolloutSpec
 
 Fresh = Callable[[int, int], Sequence[Sample]]
@@ -56,6 +58,9 @@ class Request:
     """Tokens whose cache is on its engine."""
     has_sandbox: bool = False
     engine: PlayedEngine | None = None
+    arrived_ns: int = 0
+    begun_ns: int | None = None
+    """When it had its first token, in this iteration."""
 
     @property
     def context(self) -> int:
@@ -70,7 +75,7 @@ class Request:
     def anew(self, number: int) -> None:
         """At the begin of an iteration, nothing is cached and nobody has given it room."""
         self.number, self.this_time, self.cached = number, 0, 0
-        self.has_sandbox, self.engine = False, None
+        self.has_sandbox, self.engine, self.begun_ns = False, None, None
 
 
 def play(
@@ -120,13 +125,17 @@ class _Played:
     running: int = 0
     paused: int = 0
     again: int = 0
+    pool: PrefillPool | None = None
     done_ns: list[int] = field(default_factory=list[int])
+    first_ns: list[int] = field(default_factory=list[int])
+    next_ns: list[float] = field(default_factory=list[float])
     loads: list[Load] = field(default_factory=list[Load])
     ended: bool = False
 
     def __post_init__(self) -> None:
         place = self.place
         self.over, self.queue = self.env.event(), deque(self.requests)
+        self.pool = PrefillPool(self.env, place.prefills) if place.prefills else None
         self.sandboxes = place.sandboxes
         self.engines = [
             PlayedEngine(
@@ -136,17 +145,24 @@ class _Played:
                 place.tokens,
                 place.sequences,
                 place.tokens if place.preempts else None,
+                place.most,
                 self._put_back,
             )
             for _ in range(place.engines)
         ]
         for number, request in enumerate(self.requests):
             request.anew(number)
+            request.arrived_ns = int(self.env.now)
 
     def whole(self) -> RolloutIteration:
         """Play it to its end: once it is over, engines finish the step under way."""
         begin, before = int(self.env.now), sum(one.written for one in self.requests)
         lives = [self.env.process(engine.live()) for engine in self.engines]
+        if self.pool:
+            self.pool.begin()
+        if self.place.arrivals:
+            self.queue.clear()
+            self.env.process(self._arrive(self.place.arrivals))
         self._admit()
         if self.requests:
             self.env.run(until=self.over)
@@ -164,13 +180,31 @@ class _Played:
             done_ns=tuple(self.done_ns),
             carried=sum(not one.is_done for one in self.requests),
             written=sum(one.written for one in self.requests) - before,
-            prefilled=sum(engine.prefilled for engine in self.engines),
+            prefilled=sum(engine.prefilled for engine in self.engines)
+            + (self.pool.prefilled if self.pool else 0),
             again=self.again,
             spent_ns=self._spent(end - begin),
             loads=tuple(self.loads),
             lengths=tuple(one.sample.longest for one in self.requests if one.is_done),
+            first_ns=tuple(self.first_ns),
+            next_ns=tuple(self.next_ns),
+            pool_ns=self.pool.busy_ns if self.pool else 0,
+            moving_ns=self.pool.moving_ns if self.pool else 0,
             away_ns=sum(_overlap(one.idles, self._away(end)) for one in self.engines),
         )
+
+    def _arrive(self, rate: float) -> Events:
+        """Requests come one by one, after times whose chance to be longer falls exponentially."""
+        dice = default_rng([self.place.seed, int(self.env.now) % 2**32])
+        for request, wait in zip(
+            self.requests, dice.exponential(1e9 / rate, len(self.requests)), strict=True
+        ):
+            yield self.env.timeout(round(wait))
+            if self.ended:
+                return
+            request.arrived_ns = int(self.env.now)
+            self.queue.append(request)
+            self._admit()
 
     def _away(self, end: int) -> list[tuple[int, int]]:
         """When some request waited for its environment, in order."""
@@ -215,13 +249,31 @@ class _Played:
             self.again += request.context - just
         self.running += 1
         new = request.context - request.cached
-        engine.put(Work(request.number, new, request.cached, left))
+        if self.pool is None:
+            engine.put(Work(request.number, new, request.cached, left))
+            return
+        ready = Work(request.number, 0, request.context, left)
+        first, sent = partial(self._first, request), partial(self._cache_is_there, engine, ready)
+        self.pool.put(Prompt(new, request.cached, engine, first, sent))
+
+    def _cache_is_there(self, engine: PlayedEngine, work: Work) -> None:
+        if not self.ended:
+            engine.put(work)
+
+    def _first(self, request: Request, ns: int | None = None) -> None:
+        """A request has its first token, now unless told."""
+        if request.begun_ns is None:
+            request.begun_ns = int(self.env.now) if ns is None else ns
+            self.first_ns.append(request.begun_ns - request.arrived_ns)
 
     def _turn_ended(self, engine: PlayedEngine, work: Work) -> None:
         """Of an engine: a turn, or what the budget leaves of it, is written."""
         request = self.requests[work.number]
+        self._first(request, work.begun_ns)
         self._count(request, work.written)
         self.running -= 1
+        if request.is_done and len(request.sample.written) == 1 and request.begun_ns is not None:
+            self.next_ns.append((self.env.now - request.begun_ns) / request.sample.tokens)
         spent = self.rules.budget is not None and request.this_time >= self.rules.budget
         if request.is_done or spent:
             self._leave(request, engine)
