@@ -114,6 +114,8 @@ class RolloutReport(Head):
     @property
     def verdict(self) -> str:
         """How long an iteration's rollouts take, and why, in a sentence or two."""
+        if self.serves:
+            return self._served_verdict
         said = (
             f"Rollouts of an iteration take {duration(self.seconds)} on {self.gpus:,} GPUs, "
             f"{count(self.tokens_per_second)} tokens per second; {digits(100 * self.tail)} % of "
@@ -122,6 +124,17 @@ class RolloutReport(Head):
         if self.gain is None:
             return said
         return f"{said} Partial rollouts write {digits(self.gain)} times as many tokens per second."
+
+    @property
+    def _served_verdict(self) -> str:
+        said = _served(self)
+        first, further = said["first_token_seconds"]["90%"], said["next_token_seconds"]
+        then = "" if further is None else f", each further one after {duration(further)}"
+        rate = f"{said['requests_per_second']:.3g} requests per second"
+        return (
+            f"{rate} are done on {self.gpus:,} GPUs. "
+            f"Nine of ten have their first token within {duration(first)}{then}."
+        )
 
     @property
     def serves(self) -> bool:
