@@ -44,7 +44,8 @@ def plan_check(
         sentences=(fitting(report),),
         tables=(*plan_tables(planned, report), *([nearest_table(near)] if near else [])),
         body={
-            "layout": asdict(mesh) | {"ranks": mesh.ranks, "microbatches": planned.microbatches},
+            "layout": asdict(mesh)
+            | {"ranks": planned.scenario.cluster.gpus, "microbatches": planned.microbatches},
             "chunks": [
                 {
                     "chunk": chunk.index,

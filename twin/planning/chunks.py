@@ -13,6 +13,7 @@ from twin.arch.recompute import ALTERNATE
 from twin.arch.remembered import remembered
 from twin.arch.stack import layers
 from twin.planning.experts import arriving, expert_load, kept_load, layer_loads, places
+from twin.planning.mesh import lay_out
 from twin.planning.stages import split
 from twin.planning.types import Chunk
 from twin.scenario import Scenario
@@ -20,6 +21,7 @@ from twin.schedules.base import ChunkMap
 from twin.spec.memory import MemorySpec
 from twin.spec.model import ModelSpec
 from twin.spec.software import SoftwareSpec
+from twin.spec.vision import ImagesSpec
 
 T = TypeVar("T")
 
@@ -77,7 +79,7 @@ def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
         without=recipe.without if recipe else (),
         any_layout=scenario.cluster.node.gpu.fp8_any_layout,
         cross_entropy=train.cross_entropy,
-        images=train.images,
+        images=_images(scenario),
         lora=train.lora,
         weigh_outputs=train.expert_weights == "outputs",
         separate=ALTERNATE in (policy or scenario.memory).recompute or software.separate_products,
@@ -90,6 +92,16 @@ def shape_of(scenario: Scenario, policy: MemorySpec | None = None) -> Shape:
         permute=software.permute,
         pads=_pads(scenario),
     )
+
+
+def _images(scenario: Scenario) -> ImagesSpec | None:
+    """Images of a rank; on GPUs of their own those of all replicas, dealt out over them."""
+    images = scenario.train.images
+    if images is None or images.gpus is None:
+        return images
+    group = scenario.parallel.tensor if images.tensor == "cut" else 1
+    patches = -(-images.patches * lay_out(scenario).data * group // images.gpus)
+    return images.model_copy(update={"patches": patches})
 
 
 def _pads(scenario: Scenario) -> bool:

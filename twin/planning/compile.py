@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import TypeAlias
 
@@ -146,6 +147,19 @@ class _Arranger:
         self.shape = self.mesh.pipeline, scenario.parallel.virtual, count
         self._weighed: dict[MemorySpec, list[Busy]] = {}
 
+    @cached_property
+    def written(self) -> Split | None:
+        """The split that is written; behind an encoder on GPUs of its own, which holds no layers,
+        the balanced one."""
+        images, own = self.scenario.train.images, self.scenario.parallel.layers
+        if own is not None or images is None or images.gpus is None:
+            return own
+        weighed = self.weighed(self.scenario.memory.as_everywhere)
+        embedding, blocks, heads = ends(weighed, self.scenario.model.layers)
+        head = tuple(map(sum, zip(*heads, strict=True)))
+        none = (0.0,) * len(embedding)
+        return 0, *job_of(blocks, none, head, self.shape[0] - 1, 1).balanced()
+
     def arranged(self, chosen: Split | None) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
         """The chunks and their ledger, of each draft, and whether its split is odd."""
         if isinstance(self.scenario.memory.by_stage, str):
@@ -153,14 +167,14 @@ class _Arranger:
                 yield found.chunks, found.memory, False
             return
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-        written = chosen or self.scenario.parallel.layers
+        written = chosen or self.written
         usual = [written] if written else usual_splits(self.balanced(policies))
         for split in usual if written else self.splits_for(policies):
             yield *self._chunks(split, policies), split not in usual
 
     def fits(self) -> bool:
         """Whether the first of `arranged` fits, and so all of them do."""
-        if isinstance(self.scenario.memory.by_stage, str) or self.scenario.parallel.layers:
+        if isinstance(self.scenario.memory.by_stage, str) or self.written:
             return next(self.arranged(None))[1].fits
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
         usual = [self._chunks(one, policies)[1] for one in usual_splits(self.balanced(policies))]
@@ -174,7 +188,7 @@ class _Arranger:
     def outlook(self) -> Outlook:
         """As `outlook` says."""
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
-        written = self.scenario.parallel.layers
+        written = self.written
         step, places = self.step(policies)
         splits = [written] if written else usual_splits(self.balanced(policies))
         memories = [self._chunks(one, policies)[1] for one in splits]
@@ -224,7 +238,7 @@ class _Arranger:
 
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""
-        memory, written = self.scenario.memory, self.scenario.parallel.layers
+        memory, written = self.scenario.memory, self.written
         choice = PolicyChoice(memory, self._costs, self._cut, self.ledgers, self.chunk_map)
         best = self._chosen(choice)
         if best.worth[0]:  # so much memory cannot be left free
@@ -242,8 +256,7 @@ class _Arranger:
     def _chosen(self, choice: PolicyChoice) -> Arrangement:
         """Policies that stages choose, of the splits that the written policy and the fastest one
         give, and of a split that is sought for what they chose."""
-        scenario = self.scenario
-        written = scenario.parallel.layers
+        scenario, written = self.scenario, self.written
         if written is not None:
             return choice.arranged(written)
         fastest = choice.tried[choice.ladders[0][0]]
@@ -340,7 +353,7 @@ class SplitRanking:
     def begin(self) -> list[Split]:
         """The split that is written, those between which a plan chooses, the even ones, the
         balanced one, and the best of those that a search begins with."""
-        written = self._own.scenario.parallel.layers
+        written = self._own.written
         drafts, usual = self._own.splits_for(self._policies), self.usual
         first = self._ranked(first_splits(self._light, usual[0]))
         return list(dict.fromkeys((*([written] if written else []), *drafts, *usual, *first)))

@@ -22,6 +22,7 @@ from twin.planning.mesh import (
     lay_out,
     members_per_node,
     nearest_even,
+    of_language,
     stages_agree,
 )
 from twin.planning.model_rules import (
@@ -91,7 +92,7 @@ CODES: Final = {
     "TW130": "collectives by switches that do not add up",
     "TW131": "copies of shards that do not divide the replicas",
     "TW132": "context ranks that cannot share heads, or pass keys and values on",
-    "TW133": "images without an encoder, or one that tensor ranks do not divide",
+    "TW133": "images without an encoder, or an encoder that its GPUs cannot run",
     "TW135": "FP8 or FP4 on a GPU without such tensor cores",
     "TW136": "loads of experts that do not name every expert, or every layer",
     "TW137": "a power limit that is not above the idle power",
@@ -121,8 +122,8 @@ def problems(scenario: Scenario) -> list[Problem]:
 def gpus_fill_the_grid(scenario: Scenario) -> list[Problem]:
     """Tensor x context x pipeline divides the GPUs."""
     parallel, cluster = scenario.parallel, scenario.cluster
-    if _grid_is_whole(scenario):
-        return []
+    if _grid_is_whole(scenario) or of_language(scenario)[0] < cluster.gpus:
+        return []  # what images have of it is told with them
     axes = _grid_axes(scenario)
     grid = prod(getattr(parallel, axis) for axis in axes)
     product = " x ".join(f"{axis}={getattr(parallel, axis)}" for axis in axes)
@@ -423,8 +424,8 @@ def microbatches(scenario: Scenario) -> int:
 
 
 def _grid_is_whole(scenario: Scenario) -> bool:
-    parallel = scenario.parallel
-    return scenario.cluster.gpus % (parallel.tensor * parallel.context * parallel.pipeline) == 0
+    parallel, (gpus, stages) = scenario.parallel, of_language(scenario)
+    return gpus > 0 and gpus % (parallel.tensor * parallel.context * max(1, stages)) == 0
 
 
 def _grid_axes(scenario: Scenario) -> tuple[str, ...]:

@@ -52,18 +52,27 @@ def lay_out(scenario: Scenario) -> Mesh:
     """The rank grid: data parallelism is GPUs / (tensor x context x pipeline). Degrees that do not
     divide are `feasibility`'s to report; here they are rounded down."""
     parallel = scenario.parallel
+    gpus, stages = of_language(scenario)
     return Mesh(
         tensor=parallel.tensor,
         context=parallel.context,
         context_heads=parallel.context_heads,
         expert=parallel.expert,
         expert_tensor=parallel.expert_tensor,
-        data=scenario.cluster.gpus // (parallel.tensor * parallel.context * parallel.pipeline),
+        data=gpus // (parallel.tensor * parallel.context * max(1, stages)),
         pipeline=parallel.pipeline,
         gpus_per_node=scenario.cluster.node.gpus,
         order=parallel.order,
         copies=parallel.schedule.chunk_map(parallel.pipeline, parallel.virtual).copies,
     )
+
+
+def of_language(scenario: Scenario) -> tuple[int, int]:
+    """GPUs and stages of the language model: all but those of an encoder on GPUs of its own. That
+    one counts as a stage of as many ranks as the others; what each does is that of its GPUs."""
+    images = scenario.train.images
+    own = (images.gpus if images else None) or 0
+    return scenario.cluster.gpus - own, scenario.parallel.pipeline - bool(own)
 
 
 def stages_agree(mesh: Mesh) -> bool:

@@ -4,16 +4,17 @@ be. Each is a rule of `twin.planning.feasibility`, which asks them all."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import gcd
+from math import gcd, lcm
 
 from twin.arch.recompute import ALTERNATE
 from twin.arch.stack import attentions, dense_widths, mixer_heads, sequence_parts
 from twin.errors import Problem
-from twin.planning.mesh import divisors, lay_out, next_to
+from twin.planning.mesh import divisors, lay_out, next_to, of_language
 from twin.routing.by_layer import ByLayer
 from twin.routing.histogram import Histogram
 from twin.scenario import Scenario
 from twin.spec.model import GroupedAttention, Moe
+from twin.spec.vision import ImagesSpec
 
 
 def experts_need_a_mixture(scenario: Scenario) -> list[Problem]:
@@ -354,9 +355,36 @@ def images_have_an_encoder(scenario: Scenario) -> list[Problem]:
         ]
     wrong = [size for size in (vision.heads, vision.width) if size % tensor]
     if images.tensor != "cut" or not wrong:
-        return []
+        return _encoder_has_gpus(scenario, images)
     message = f"tensor={tensor} does not divide {wrong[0]} of the encoder of images"
     return [problem("TW133", "train.images.tensor", message, "write whole or shared")]
+
+
+def _encoder_has_gpus(scenario: Scenario, images: ImagesSpec) -> list[Problem]:
+    """GPUs that only encode are whole nodes, the first of at least two stages, and leave the
+    language model a grid."""
+    if images.gpus is None:
+        return []
+    parallel, cluster, path = scenario.parallel, scenario.cluster, "train.images.gpus"
+    gpus, stages = of_language(scenario)
+    grid = parallel.tensor * parallel.context * max(1, stages)
+    loops = parallel.virtual > 1 or lay_out(scenario).copies > 1
+    if stages < 1 or loops or (parallel.layers and parallel.layers[0]):
+        message = "GPUs that only encode are one stage, before at least one of the language model"
+        fix = "write parallel.pipeline of one more, parallel.virtual 1, and parallel.layers from 0"
+    elif cluster.uneven or cluster.noisy or images.tensor == "shared":
+        message = "GPUs that only encode are alike, and no tensor ranks of the language model"
+        fix = "leave cluster.degraded and cluster.jitter out; write images.tensor whole or cut"
+    elif images.gpus % lcm(cluster.node.gpus, parallel.tensor if images.tensor == "cut" else 1):
+        message = f"{images.gpus} GPUs that only encode are no whole nodes, or tensor groups"
+        fix = nearest("gpus", images.gpus, multiples(images.gpus, cluster.node.gpus))
+    elif gpus < 1 or gpus % grid:
+        message = f"{images.gpus} encoding GPUs leave {gpus}, which {grid} does not divide"
+        least = range(cluster.node.gpus, cluster.gpus, cluster.node.gpus)
+        fix = nearest("gpus", images.gpus, [n for n in least if (cluster.gpus - n) % grid == 0])
+    else:
+        return []
+    return [problem("TW133", path, message, fix)]
 
 
 def measured_power_is_above_idle(scenario: Scenario) -> list[Problem]:

@@ -58,7 +58,7 @@ def kpis(
     MFU counts model FLOP only (`twin.arch.count.flop_per_token`) against the dense BF16 peak; HFU
     adds what the backward pass computes again (Korthikanti et al. 2022, section 5, keep the same
     two numbers apart)."""
-    train, gpus, step = plan.scenario.train, plan.mesh.ranks, step_ns / 1e9
+    train, gpus, step = plan.scenario.train, plan.scenario.cluster.gpus, step_ns / 1e9
     peak = plan.scenario.cluster.node.gpu.bf16_dense
     tokens_per_second = train.global_batch / step
     model_flop = flop_per_token(plan.scenario.model, train.sequence) * train.global_batch

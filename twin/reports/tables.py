@@ -348,13 +348,16 @@ def host_table(memory: MemoryReport) -> list[Table]:
 def layout_table(plan: Plan) -> Table:
     """How the GPUs are cut, in the words of the scenario."""
     mesh, parallel = plan.mesh, plan.scenario.parallel
-    table = headless(f"Layout of {mesh.ranks} GPUs", "left", "right")
+    table = headless(f"Layout of {plan.scenario.cluster.gpus} GPUs", "left", "right")
     grid = (mesh.tensor, mesh.context, mesh.data, mesh.pipeline)
     table.add_row("tensor x context x data x pipeline", " x ".join(map(str, grid)))
     if plan.scenario.model.moe is not None:
         experts = (mesh.expert_tensor, mesh.expert, mesh.expert_data)
         row = "expert tensor x expert x replicas, in a stage"
         table.add_row(row, " x ".join(map(str, experts)))
+    images = plan.scenario.train.images
+    if images is not None and images.gpus is not None:
+        table.add_row("GPUs of the first stage, which only encode images", f"{images.gpus:,}")
     table.add_row("chunks per stage", str(parallel.virtual))
     table.add_row("micro-batches per step", f"{plan.microbatches:,}")
     table.add_row("layers by chunk", _counts(plan))

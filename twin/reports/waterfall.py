@@ -149,7 +149,7 @@ def ideal_seconds(plan: Plan) -> float:
     """The model's FLOP of one step (as MFU counts them) at the dense BF16 peak of all GPUs."""
     train, gpu = plan.scenario.train, plan.scenario.cluster.node.gpu
     flop = flop_per_token(plan.scenario.model, train.sequence) * train.global_batch
-    return flop / (plan.mesh.ranks * gpu.bf16_dense)
+    return flop / (plan.scenario.cluster.gpus * gpu.bf16_dense)
 
 
 def _mean_rank(plan: Plan) -> _Kernels:

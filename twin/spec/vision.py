@@ -46,11 +46,14 @@ class ImagesSpec(Spec):
     image: Count
     """patches of one image, which attend to each other"""
     fullest: Ratio = 1.0
-    """patches of the rank that has most in a micro-batch over those of the mean rank; all wait for
-    it"""
+    """patches of the rank, or encoding GPU, that has most in a micro-batch over those of the mean
+    one; all wait for it"""
     tensor: Literal["cut", "whole", "shared"] = "whole"
     """what tensor ranks do: cut each matrix of the encoder; whole: all do the same with whole ones;
     shared: each encodes a part of the images with whole ones, and tokens are gathered"""
+    gpus: Annotated[Count | None, UNWRITTEN] = None
+    """GPUs that only encode, as the first of `parallel.pipeline` stages; images of all sequences
+    that run at a time are dealt out over them. null: GPUs of the first stage encode, too"""
     frozen: Flag = False
     """the encoder is not trained: no gradients, and nothing is kept for them; the projection to the
     language model is trained all the same"""

@@ -115,7 +115,7 @@ class Step(Kind):
         stack, assumed = run.plan.scenario.software, run.plan.scenario.software_assumed
         name = f"{stack.name}{' (assumed)' if assumed else ''}" if stack else "none, bare kernels"
         return (
-            f"{mesh.ranks:,} GPUs in total, {mesh.data:,}-way data parallel, "
+            f"{run.plan.scenario.cluster.gpus:,} GPUs in total, {mesh.data:,}-way data parallel, "
             f"{run.plan.microbatches:,} micro-batches of each pipeline per step, "
             f"{count(train.global_batch)} tokens per step, software {name}"
         )
