@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,13 +13,25 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 from twin.arch.count import parameters
 from twin.interop.importing.hf_config import read_hf_config
 
-_LACKING: dict[str, dict[str, int]] = {
+_LACKING: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 128},
+    "lfm2": {"full_attn_idxs": [2, 5, 30]},
+    "lfm2_moe": {"layer_types": [*["conv"] * 31, "full_attention"]},
     "nemotron": {"num_key_value_heads": 8},
 }
 CLASSES = (
     *("afmoe", "arcee", "exaone4", "exaone_moe", "flex_olmo", "gemma", "glm", "glm4_moe_lite"),
-    *("granite", "granitemoe", "helium", "hunyuan_v1_dense", "hy_v3", "mellum", "minimax"),
+    *(
+        "granite",
+        "granitemoe",
+        "helium",
+        "hunyuan_v1_dense",
+        "hy_v3",
+        "lfm2",
+        "lfm2_moe",
+        "mellum",
+        "minimax",
+    ),
     *("ministral3", "nemotron", "olmoe", "phimoe", "qwen3_5_moe_text", "qwen3_5_text"),
     *("sarvam_mla", "sarvam_moe", "smollm3", "solar_open", "stablelm", "starcoder2", "youtu"),
     # Shown by a released configuration, too, which an older transformers wrote.
@@ -39,6 +52,7 @@ def test_a_family_has_the_parameters_of_its_class_in_transformers(family: str, t
     path.write_text(json.dumps(keys))
     with torch.device("meta"):
         built = AutoModelForCausalLM.from_config(own)
-    buffers = sum(one.numel() for name, one in built.named_buffers() if "correction" in name)
+    named = built.named_buffers()
+    buffers = sum(one.numel() for name, one in named if "correction" in name or "bias" in name)
     expected = sum(one.numel() for one in built.parameters()) + buffers
     assert parameters(read_hf_config(path, family).model).total == expected

@@ -26,6 +26,7 @@ from twin.interop.importing.hf_decoder import Family, activation, decoder, famil
 from twin.interop.importing.hf_hybrids import (
     gpt_oss,
     kimi_linear,
+    lfm2,
     minimax,
     nemotron_h,
     nemotron_nas,
@@ -47,7 +48,11 @@ _NAMES = frozenset({
     "type", "rope_type", "rope_theta", "max_position_embeddings", "partial_rotary_factor",
     "llama_4_scaling_beta",
 })  # fmt: skip
-_DEFAULTS_OF: Final[dict[str, Any]] = {"longcat_flash": {"eps": 1e-5, "theta": 1e7}}
+_DEFAULTS_OF: Final[dict[str, Any]] = {
+    "longcat_flash": {"eps": 1e-5, "theta": 1e7},
+    "lfm2": {"eps": 1e-5, "theta": 1e6, "tied": True},
+    "lfm2_moe": {"eps": 1e-5, "theta": 1e6, "tied": True},
+}
 """Of families with a function of their own, where the configuration is silent."""
 
 
@@ -239,6 +244,8 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "minimax": minimax,
     "minimax_m1": minimax,
     "kimi_linear": kimi_linear,
+    "lfm2": lfm2,
+    "lfm2_moe": lfm2,
     "qwen3_next": qwen3_next,
     "qwen3_5_text": qwen3_next,
     "qwen3_5_moe_text": qwen3_next,

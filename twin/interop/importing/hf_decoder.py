@@ -38,6 +38,7 @@ class Family:
     shared_gate: bool = False
     first: int = 0
     every: int = 0
+    words: Mapping[str, str] = field(default_factory=dict[str, str])
     eps: float = 1e-6
     theta: float = 1e4
     fixed: Mapping[str, tuple[Any, str]] = field(default_factory=dict[str, tuple[Any, str]])
@@ -126,16 +127,20 @@ def _mixers(keys: Keys, own: Family) -> Sequence[str]:
     """Attention to all before, or to a window, layer by layer."""
     layers, window = keys.count("num_hidden_layers"), keys.get("sliding_window")
     every = keys.count("sliding_window_pattern", own.every) if own.every else 0
-    order = layer_types(keys, {"full_attention": "attention", "sliding_attention": "window"})
-    used = keys.get("use_sliding_window", True)
+    words = {"full_attention": "attention", "sliding_attention": "window", **own.words}
+    order = layer_types(keys, words)
+    used = keys.get("use_sliding_window", True) and window
     if not order and every:
         return ["window" if (at + 1) % every else "attention" for at in range(layers)]
-    if not window or not used:
+    if not order and not used:
         return ["attention"] * layers
     if not order:
         first = min(keys.count("max_window_layers", 0, least=0), layers)
         return ["attention"] * first + ["window"] * (layers - first)
-    return [order[at % len(order)] for at in range(layers)]
+    near = "window" if used else "attention"
+    return [
+        near if one == "window" else one for at in range(layers) for one in [order[at % len(order)]]
+    ]
 
 
 def feeds_of(keys: Keys, first: int = 0) -> Sequence[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any, Final
 
-from twin.interop.importing.hf_decoder import feeds_of
+from twin.interop.importing.hf_decoder import Family, decoder, feeds_of
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, layer_types, shortest
 from twin.interop.importing.keys import Keys
 
@@ -123,6 +123,29 @@ def minimax(keys: Keys) -> Fields:
         },
         "pattern": shortest([f"{one}+moe" for one in kinds]),
     }
+
+
+_LFM2: Final = Family(
+    norms="heads",
+    tied=True,
+    correction=True,
+    scores="sigmoid",
+    words=MappingProxyType({"conv": "short_conv"}),
+)
+
+
+def lfm2(keys: Keys) -> Fields:
+    """LFM2 and LFM2-MoE: short convolutions between gates, and attention in some layers."""
+    keys.must_be("conv_bias", False, why="convolutions and their products here have no biases")
+    keys.must_be("use_expert_bias", True, why="its router has a correction")
+    keys.taken |= {"full_attn_idxs", "block_dim", "conv_dim", "conv_dim_out", "block_ff_dim"}
+    found = decoder(keys, _LFM2)
+    unit, times = keys.count("block_multiple_of", 256), keys.number("block_ffn_dim_multiplier", 1.0)
+    if keys.flag("block_auto_adjust_ff_dim"):
+        width = int(times * int(2 * found["ffn"]["width"] / 3))
+        found["ffn"]["width"] = -(-width // unit) * unit
+    conv = {"width": keys.count("hidden_size"), "conv": keys.count("conv_L_cache", 3)}
+    return found | {"mixer": {"kind": "short_conv", **conv}}
 
 
 def openelm(keys: Keys) -> Fields:
