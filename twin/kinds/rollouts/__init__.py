@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Tools
 from twin.scenario import Root, Scenario
-from twin.spec.kpis import ROLLOUT_KPIS
+from twin.spec.kpis import OF_SERVING, ROLLOUT_KPIS
 
 if TYPE_CHECKING:
     from twin.kinds.rollouts.report import RolloutReport
     from twin.planning.types import Warning
+    from twin.reports.head import Head
 
 
 class Rollouts(Kind):
@@ -59,6 +60,11 @@ class Rollouts(Kind):
 
         self.plan(scenario)
         return plan_check(self.name, plan_step(scenario), tools.nearest)
+
+    def deciding(self, report: Head) -> tuple[str, ...]:
+        """Times of tokens where these count."""
+        every = super().deciding(report)
+        return tuple(key for key in every if key not in OF_SERVING or report.kpis[key] is not None)
 
     def part_words(self, part: Any) -> str:
         from twin.kinds.rollouts.plan import SPENT

@@ -1,11 +1,12 @@
 """Engines that only prefill, on the clock, and the way of caches to engines that write.
 
-Prompts wait in one queue, in the order in which they came. An engine that is free takes as many as
-one pass has tokens for (one at least). Behind the pass, each prompt's cache leaves the group that
-made it for a group of the engine that gave it room: over NICs, one cache after another out of a
-group and into a group (Qin et al., Mooncake, arXiv:2407.00079, section 5, and Zhong et al.,
-DistServe, arXiv:2401.09670, section 4.3, move caches so). A cache is sent whole once its pass has
-ended; engines that send layer by layer hide a part of that.
+Prompts wait in one queue, in the order in which they came, of as many as one pass of each engine
+takes; those before it wait without room where they will be written. An engine that is free takes as
+many as one pass has tokens for (one at least). Behind the pass, each prompt's cache leaves the
+group that made it for a group of the engine that gave it room: over NICs, one cache after another
+out of a group and into a group (Qin et al., Mooncake, arXiv:2407.00079, section 5, and Zhong et
+al., DistServe, arXiv:2401.09670, section 4.3, move caches so). A cache is sent whole once its pass
+has ended; engines that send layer by layer hide a part of that.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ class PrefillPool:
 
     env: Environment
     own: Prefills
+    taken: Callable[[], None]
+    """Told whenever prompts leave the queue."""
     queue: deque[Prompt] = field(default_factory=deque[Prompt])
     busy_ns: int = 0
     prefilled: int = 0
@@ -97,6 +100,13 @@ class PrefillPool:
     _into: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """When a group of an engine that writes is free again."""
     _turn: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether a pass of every engine is waiting: room for further prompts would lie idle."""
+        server = self.own.server
+        waiting = sum(one.new for one in self.queue)
+        return waiting >= self.own.engines * server.groups * server.spec.chunk
 
     def begin(self) -> None:
         """Start all engines."""
@@ -116,6 +126,7 @@ class PrefillPool:
                 self._idle.append(self.env.event())
                 yield self._idle[-1]
             taken = self._taken()
+            self.taken()
             ns = round(1e9 * self.own.seconds(taken))
             yield self.env.timeout(ns)
             self.busy_ns += ns

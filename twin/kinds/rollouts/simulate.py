@@ -135,7 +135,8 @@ class _Played:
     def __post_init__(self) -> None:
         place = self.place
         self.over, self.queue = self.env.event(), deque(self.requests)
-        self.pool = PrefillPool(self.env, place.prefills) if place.prefills else None
+        if place.prefills:
+            self.pool = PrefillPool(self.env, place.prefills, self._admit)
         self.sandboxes = place.sandboxes
         self.engines = [
             PlayedEngine(
@@ -224,6 +225,8 @@ class _Played:
             queue = self.back or self.queue
             request = queue[0]
             if self.sandboxes == 0 and not request.has_sandbox:
+                break
+            if self.pool and self.pool.full:
                 break
             engine, longest = max(self.engines, key=_room), request.sample.longest
             if engine.free_sequences < 1 or not engine.room_for(request.context, longest):
