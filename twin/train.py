@@ -20,7 +20,7 @@ from twin.spec.model import LoraSpec
 from twin.spec.recipe import Precision, RecipeSpec, Scaling
 from twin.spec.vision import ImagesSpec
 
-_OF_A_RECIPE: Final = {"precision": "bf16", "fp8_scaling": "block", "fp8_param_gather": False}
+OF_A_RECIPE: Final = {"precision": "bf16", "fp8_scaling": "block", "fp8_param_gather": False}
 """Fields that a recipe says, and what they are without one."""
 
 
@@ -112,8 +112,7 @@ class TrainSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _numbers_of_the_recipe(cls, written: Any) -> Any:
-        """What a recipe says. What is written of that as if there were none gives way; nothing else
-        may stand beside it."""
+        """What a recipe says; nothing else may stand beside it."""
         if not isinstance(written, Mapping):
             return written
         fields = dict(cast("Mapping[str, Any]", written))
@@ -123,9 +122,9 @@ class TrainSpec(Spec):
         if not isinstance(recipe, Mapping):
             return fields
         said = cast("Mapping[str, Any]", recipe)
-        own = {name: said[name] for name in _OF_A_RECIPE if said.get(name) is not None}
+        own = {name: said[name] for name in OF_A_RECIPE if said.get(name) is not None}
         for name in own.keys() & fields.keys():
-            if fields[name] not in (own[name], _OF_A_RECIPE[name]):
+            if fields[name] != own[name]:
                 message = f"`train.{name}: {fields[name]}` stands beside a recipe of {own[name]}"
                 raise FieldError("TW017", message, f"leave out `{name}`, or `recipe`")
         return fields | own

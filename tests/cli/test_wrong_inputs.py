@@ -238,3 +238,14 @@ def test_a_name_that_no_file_can_have_is_no_bug_of_ours(twin_command: Command, v
     done = twin_command(*verb.split(), "a" * 300, *once)
     assert done.code not in (0, 1), done.err
     assert "bug" not in done.err
+
+
+@pytest.mark.parametrize("verb", ["check", "import", "measured", "run", "validate"])
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_word_that_no_system_passes_on_is_a_usage_error(
+    twin_command: Command, verb: str, name: str
+) -> None:
+    done = twin_command(verb, name)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert "holds a character that no argument can hold" in done.err

@@ -42,9 +42,12 @@ def test_what_a_recipe_says_may_be_written_again_and_not_otherwise() -> None:
     written = made("train.recipe=te-mxfp8").train.model_dump(mode="json") | TRAIN
     again = TrainSpec.model_validate(written)
     assert (again.precision, again.fp8_scaling) == ("fp8", "mx")
-    with pytest.raises(ScenarioError, match="stands beside a recipe of nvfp4"):
-        made("train.recipe=te-nvfp4", "train.precision=fp8")
-    assert made("train.recipe=te-nvfp4", "train.precision=bf16").train.precision == "nvfp4"
+    for precision in ("fp8", "bf16"):
+        with pytest.raises(ScenarioError, match="stands beside a recipe of nvfp4"):
+            made("train.recipe=te-nvfp4", f"train.precision={precision}")
+    below = "train.precision=bf16", "train.fp8_scaling=block"
+    assert made(*below, "train.recipe=te-mxfp8").train.fp8_scaling == "mx"
+    assert made(*below, "train.recipe=null").train.precision == "bf16"
 
 
 def test_a_recipe_may_be_refined_where_it_is_used() -> None:

@@ -33,6 +33,8 @@ FABRICS = ("rail-fat-tree-400g",) * 3 + (
     "rail-fat-tree-400g-sharp",
     "clos-400g-4to1",
 )
+LEAVES = "two-sites-400g", "clos-400g-4to1", "rail-fat-tree-400g-4to1"
+"""Of one node each, so that a few nodes have to cross what is between leaves, or sites."""
 DISPATCHERS = ("alltoall", "deepep", "hybridep", "allgather", "padded")
 POLICIES = ("norms", "swiglu", "attention_core", "moe_down", "full", "moe", "mla_up")
 OFFLOADS = ("activations", "attention_core", "qkv_input", "moe_up_input", "optimizer")
@@ -172,9 +174,79 @@ def written(draw: st.DrawFn) -> Written:
     if train["precision"] == "fp8" and node.startswith("a100"):
         train["precision"] = "bf16"
     cluster = {"node": node, "nodes": nodes, "fabric": draw(st.sampled_from(FABRICS))}
-    return Written(
-        {"model": model, "cluster": cluster, "parallel": parallel, "memory": memory, "train": train}
-    )
+    sections: dict[str, Any] = {"model": model, "cluster": cluster, "parallel": parallel}
+    sections |= {"memory": memory, "train": train}
+    if draw(st.booleans()):
+        for path, value in draw(_rare(model)):
+            section, *above, key = path.split(".")
+            below = sections.setdefault(section, {})
+            for name in above:
+                below = below[name]
+            below[key] = value
+        if "recipe" in train:
+            del train["precision"]
+    return Written(sections)
+
+
+_ENCODER: Final = {
+    "hidden": 512,
+    "heads": 8,
+    "ffn": "gelu",
+    "width": 2048,
+    "values": 588,
+    "merge": 4,
+}
+_IMAGES: Final = {"patches": 1024, "image": 256, "fullest": 1.5}
+RARE: Final[tuple[tuple[str, Sequence[Any]], ...]] = (
+    ("train.recipe", ("te-nvfp4", "te-mxfp8", "bridge-current", "quartet-mxfp4", "nvfp4-12b")),
+    ("train.routing", ("random", {"kind": "zipf", "s": 0.8})),
+    ("train.cross_entropy", ("eager", "eager_held")),
+    ("train.attention_kernel", ("unfused",)),
+    ("train.gradients", ("bf16",)),
+    ("train.gradients_sent", ("bf16", "fp8")),
+    ("train.lora", ({"rank": 16}, {"rank": 8, "adapters": 3})),
+    ("memory.by_stage", ("auto",)),
+    ("memory.fully_shard", (True,)),
+    ("memory.optimizer_update", ("host",)),
+    ("memory.fp8_store", (["swiglu_input"],)),
+    ("model.norms_behind", (True,)),
+    ("model.attention.gated", (True,)),
+    ("model.attention.indexer", ({"heads": 8, "head_dim": 64, "top_k": 256},)),
+    ("model.learned_positions", (8192,)),
+    ("model.tied_embeddings", (True,)),
+    ("model.moe.zero_experts", (4,)),
+    ("model.moe.latent", (256,)),
+    ("train.expert_capacity", (1.0, 1.5)),
+    ("train.expert_weights", ("outputs",)),
+    ("cluster.jitter", ({"spread": 0.02, "kernel_spread": 0.01},)),
+    ("cluster.degraded", ([{"gpus": [1], "compute": 0.7, "nic": 0.5}],)),
+    ("cluster.fabric", tuple({"extends": name, "nodes_per_leaf": 1} for name in LEAVES)),
+    ("parallel.overlap_tensor", ("pieces",)),
+    ("parallel.bucket_size", (10**6,)),
+    ("parallel.order", (["tensor", "context", "pipeline", "expert", "data"],)),
+    (
+        "software.extends",
+        ("megatron-core", "megatron-core-replayed", "torchtitan", "megatron-deepspeed"),
+    ),
+)
+"""Fields that few scenarios write, with values."""
+
+
+@st.composite
+def _rare(draw: st.DrawFn, model: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """One to three of these; for an encoder also its images."""
+    latent = model["attention"]["kind"] == "mla"
+    other = {"model.attention.gated" if latent else "model.attention.indexer"}
+    other |= set() if "moe" in model else {path for path, _ in RARE if ".moe." in path}
+    of = {path: values for path, values in RARE if path not in other}
+    paths = draw(st.lists(st.sampled_from(sorted(of)), min_size=1, max_size=3, unique=True))
+    found = [(path, draw(st.sampled_from(of[path]))) for path in paths]
+    if draw(st.integers(0, 3)) == 0:
+        tensor = draw(st.sampled_from(["cut", "whole", "shared"]))
+        again = {"frozen": draw(st.booleans()), "recompute": draw(st.booleans())}
+        encoder = _ENCODER | {"layers": draw(st.integers(1, 8))}
+        found += [("model.vision", encoder), ("train.images", _IMAGES | again | {"tensor": tensor})]
+    return found
 
 
 MIXERS: Final[tuple[dict[str, Any], ...]] = (

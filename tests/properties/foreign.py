@@ -1,5 +1,6 @@
-"""Files of other programs as an attacker leaves them: configurations, launch files, recipes and
-scenarios of which some lines or values are others, or that end too early."""
+"""Files of other programs as an attacker leaves them: configurations, launch files, recipes,
+scenarios, logs, traces and measurements of which some lines or values are others, or that end too
+early."""
 
 from __future__ import annotations
 
@@ -13,7 +14,25 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from tests.evidence.calibrate.synthetic import trace
+from tests.interop.test_recognise import OWN, samples
+from twin.interop.recognise import formats
+
 _FOLDER = TemporaryDirectory(prefix="twin-foreign-")
+_SAMPLES: Final = Path(_FOLDER.name, "samples")
+_SAMPLES.mkdir()
+_SHIPPED: Final = "kimi-k2-256xh800"
+_POINTS: Final = Path(__file__).parents[2] / "scenarios/measured/h200-sxm-torch2.11/points"
+_MEASURED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "track": (("track", "FILE", "--once"), ("track", "FILE", "--json", "--steps", "9")),
+    "calibrate": (
+        ("calibrate", "FILE"),
+        ("calibrate", "FILE", "--defaults", _SHIPPED, "--json"),
+        ("calibrate", "FILE", "--gpu", "h800", "--defaults", _SHIPPED),
+    ),
+    "measured": (("measured", "FILE"), ("measured", "FILE", "--json")),
+}
+"""What is asked of logs, traces and output of tools."""
 _IMPORTING: Final = Path(__file__).parents[1] / "interop" / "importing"
 ANY: Final = """-1 0 1 3 0.5 1e400 -1e-400 NaN Infinity .nan null ~ true [] {} [[]] 1e9 1_000 0x10
 0o7 ' \\ $ ${X} $(ls) `ls` *a &a ? % @ | > # !!python/object:x "" "x" "é" "\ud800" "日本" {"a":1}"""
@@ -72,6 +91,15 @@ def sources() -> dict[str, tuple[bytes, tuple[tuple[str, ...], ...]]]:
         ]
         asks += [("check", "FILE"), ("import", "megatron", "FILE", *given)]
         found[str(file)] = file.read_bytes(), tuple(asks)
+    for file, name in samples(_SAMPLES).items():
+        if measured := [words for use in formats()[name].uses for words in _MEASURED.get(use, ())]:
+            found[str(file)] = file.read_bytes(), tuple(measured)
+    profiled = _SAMPLES / "profiled"
+    profiled.write_text(trace(OWN), encoding="utf-8")
+    every = _MEASURED["measured"] + _MEASURED["calibrate"]
+    found[str(profiled)] = profiled.read_bytes(), every
+    points = _POINTS / "launch.jsonl"
+    found[str(points)] = points.read_bytes(), _MEASURED["calibrate"]
     return found
 
 
@@ -124,12 +152,16 @@ def foreign(draw: st.DrawFn) -> Spoiled:
     files = sources()
     name = draw(st.sampled_from(sorted(files)))
     content, verbs = files[name]
-    text = content.decode()
+    try:
+        text, encoding = content.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = content.decode("latin-1"), "latin-1"
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
         edit = draw(st.sampled_from(EDITS))
         value = draw(st.sampled_from(VALUES))
         text = edit(text, draw(st.integers(0, 1 << 16)), value)
-    spoiled = text.encode("utf-8", "surrogatepass")
+    whole = "surrogatepass" if encoding == "utf-8" else "replace"
+    spoiled = text.encode(encoding, whole)
     if draw(st.integers(0, 19)) == 0:
         place = draw(st.integers(0, max(0, len(spoiled) - 1)))
         spoiled = spoiled[:place] + b"\xff\xfe" + spoiled[place:]

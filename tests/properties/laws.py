@@ -82,13 +82,29 @@ def adds_up(case: Case) -> None:
     for row in (answer.breakdown_ns, *(role.breakdown_ns for role in answer.roles)):
         assert sum(row.values()) == answer.step_ns
     document = answer.to_json()
-    assert all(math.isfinite(number) and number >= 0 for number in numbers(document))
+    assert all(map(math.isfinite, numbers(document)))
+    signed = {"uneven"}  # a slow GPU works longer, and waits less
+    assert all(number >= 0 for key in document.keys() - signed for number in numbers(document[key]))
     assert answer.fits == (answer.memory.peak.peak_bytes <= answer.memory.budget)
     assert answer.step_ns / 1e9 > answer.speed_of_light_seconds
     gpu, kpis = case.scenario.cluster.node.gpu, document["kpis"]
     fp8 = gpu.fp8_dense if case.scenario.train.precision == "fp8" else None
     assert 0 < kpis["mfu"] <= kpis["hfu"] < (fp8 or gpu.bf16_dense) / gpu.bf16_dense
     assert all(link.use <= 1 for link in answer.links.values())
+
+
+def figures_agree(case: Case) -> None:
+    """Rates, days, hours and prices are of one step, and a stage holds the sum of its parts."""
+    kpis, scenario, ranks = case.report.to_json()["kpis"], case.scenario, case.plan.mesh.ranks
+    step = case.attack.sequences * scenario.train.sequence / kpis["tokens_per_second"]
+    assert math.isclose(step, kpis["step_seconds"], rel_tol=1e-9)
+    days = scenario.train.tokens / kpis["tokens_per_second"] / 86400
+    steps = days * 86400 / step
+    assert days <= kpis["days"] * (1 + 1e-9) <= days * (1 + 1 / steps) * (1 + 2e-9)
+    assert math.isclose(kpis["gpu_hours"], kpis["days"] * 24 * ranks, rel_tol=1e-9)
+    assert math.isclose(kpis["cost_usd"], 2 * kpis["gpu_hours"], rel_tol=1e-9)
+    for stage in case.plan.memory.stages:
+        assert math.isclose(sum(stage.categories.values()), stage.peak_bytes, rel_tol=1e-9)
 
 
 def is_in_its_interval(case: Case) -> None:
@@ -118,6 +134,18 @@ def is_alike_on_all_ranks(case: Case) -> None:
         assert abs(every.step_ns - case.trace.step_ns) <= ROUNDING_NS
 
 
+def is_no_slower_on_faster_links(case: Case) -> None:
+    """Links of twice the rate, or without latency, never lengthen a step of the same split."""
+    node, fabric = case.scenario.cluster.node, case.scenario.cluster.fabric
+    for path, link in (("nvlink", node.nvlink), ("nic", node.nic), ("host.pcie", node.host.pcie)):
+        rate = f"cluster.node.{path}.bandwidth={2 * link.bandwidth:.0f}B/s"
+        for sets in (rate, f"cluster.node.{path}.latency=0s"):
+            _no_slower(case, sets)
+    _no_slower(case, "cluster.fabric.hop_latency=0s")
+    if fabric.oversubscription > 1:
+        _no_slower(case, "cluster.fabric.oversubscription=1")
+
+
 def falls_with_sharding(case: Case) -> None:
     """More ZeRO never takes more memory."""
     zero = case.scenario.parallel.zero
@@ -129,9 +157,14 @@ def is_no_slower_on_a_faster_gpu(case: Case) -> None:
     """Kernels and memory that are half as fast again never lengthen a step of the same split; where
     nothing is shared, not by a nanosecond."""
     for sets in faster(case):
-        quick = case.but(sets)
-        most = 1.0 if quick.apart and case.apart else ANOMALY
-        assert quick.trace.step_ns <= most * case.trace.step_ns, sets
+        _no_slower(case, sets)
+
+
+def _no_slower(case: Case, sets: str) -> None:
+    quick = case.but(sets)
+    most = 1.0 if quick.apart and case.apart else ANOMALY
+    ratio = quick.trace.step_ns / case.trace.step_ns
+    assert ratio <= most, f"{sets}: {ratio:.6f}"
 
 
 def is_split_anew_for_a_faster_gpu(case: Case) -> None:
@@ -194,6 +227,7 @@ def is_split_at_least_as_well_as_usual(case: Case) -> None:
 
 ANSWERS: Final[tuple[Callable[[Case], None], ...]] = (
     adds_up,
+    figures_agree,
     is_in_its_interval,
     is_split_at_least_as_well_as_usual,
 )
@@ -203,6 +237,7 @@ CHANGES: Final[tuple[Callable[[Case], None], ...]] = (
     is_alike_on_all_ranks,
     falls_with_sharding,
     is_no_slower_on_a_faster_gpu,
+    is_no_slower_on_faster_links,
     is_split_anew_for_a_faster_gpu,
     grows_with_the_batch,
     pays_for_memory_with_time,

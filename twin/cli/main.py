@@ -94,6 +94,9 @@ def _end(number: int, _: object) -> None:
 
 def _perform(words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if (odd := next(filter(_unspeakable, words), None)) is not None:
+        complain(f"`{ascii(odd)[1:-1][:_SHOWN]}` holds a character that no argument can hold.")
+        return USAGE
     if words and words[0] in MOVED:
         complain(f"`twin {words[0]}` is now `{MOVED[words[0]]}`.")
         return USAGE
@@ -111,6 +114,14 @@ def _perform(words: list[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else BUG
     return 0
+
+
+def _unspeakable(word: str) -> bool:
+    """Whether no system could pass a word on, so that no file has its name either."""
+    try:
+        return b"\0" in os.fsencode(word)
+    except UnicodeEncodeError:
+        return True
 
 
 def _say_version(wanted: bool) -> None:

@@ -61,6 +61,7 @@ from twin.network.topology import kinds
 from twin.scenario import AnyScenario, Provenance, Root, Scenario
 from twin.spec.axis import axes, unions
 from twin.spec.base import Spec
+from twin.train import OF_A_RECIPE
 
 ENGINES = (
     ("data", "engine"),
@@ -130,7 +131,7 @@ def load_any(path: str | Path, overrides: Sequence[str] = ()) -> AnyScenario:
 def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
     """The trees over each other, the last on top."""
     sourced: list[Node] = []
-    for tree in trees:
+    for tree in _below_recipes(list(trees)):
         node, problems = source_numbers(tree, names.library.sources, None)
         names.problems.extend([*problems, *_out_of_place(node)])
         assert isinstance(node, Branch)
@@ -138,6 +139,24 @@ def _merged(trees: Iterable[Branch], names: _Names) -> Branch:
     whole = reduce(partial(merge, open_name=names.open, unions=UNIONS), sourced)
     assert isinstance(whole, Branch)
     return whole
+
+
+def _below_recipes(trees: Sequence[Branch]) -> Iterator[Branch]:
+    """The trees, each without the numbers that it writes as if there were no recipe where a tree
+    above it names one."""
+    recipes = [find(tree, ("train", "recipe")) for tree in trees]
+    for place, tree in enumerate(trees):
+        train = find(tree, ("train",))
+        if train is not None and isinstance(train.node, Branch) and any(recipes[place + 1 :]):
+            kept = {
+                key: child
+                for key, child in train.node.children.items()
+                if key not in OF_A_RECIPE or plain(child.node) != OF_A_RECIPE[key]
+            }
+            below = Child(train.key, Branch(kept, train.node.origin))
+            yield replace_at(tree, ("train",), below)
+        else:
+            yield tree
 
 
 def _refined(tree: Branch) -> Iterator[Branch]:

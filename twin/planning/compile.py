@@ -26,6 +26,7 @@ from twin.planning.split_search import (
     AGREE,
     DESCENTS,
     FAR,
+    FARTHER,
     Split,
     first_splits,
     moved_splits,
@@ -215,10 +216,11 @@ class _Arranger:
         longer."""
         step, places = self.step(policies)
         lengths = step.of(splits, places)
+        far = FARTHER if step.copies_beside_pairs(places) else FAR
         found: list[Split] = []
         least = inf
         for length, place in sorted(zip(lengths, range(len(splits)), strict=True)):
-            if length > (1 + FAR) * least:
+            if length > (1 + far) * least:
                 break
             if self._chunks(splits[place], policies)[1].fits:
                 least = min(least, length)

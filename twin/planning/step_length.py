@@ -261,6 +261,11 @@ class StepLength:
         *_, through = self._done(step, parts)
         return self._closed(through[step.last], self._beside_passes(parts))
 
+    def copies_beside_pairs(self, policies: Sequence[int]) -> bool:
+        """Whether passes run in pairs while activations go to the host."""
+        in_pairs = any(len(turn) > 1 for turn in self.steps[-1].kinds)
+        return in_pairs and bool(self.passes[[*set(policies)]][..., (TO_HOST, FROM_HOST)].any())
+
     def waits_for_kernels(self, split: Sequence[int], policies: Sequence[int] = (0,)) -> bool:
         """Whether the longest turn of a split lasts as long as its kernels and exchanges."""
         parts = self._of_parts(np.array([split], np.int64), policies)

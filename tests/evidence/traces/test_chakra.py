@@ -100,3 +100,13 @@ def test_what_carries_no_times_is_refused(tmp_path: Path, data: bytes, says: str
     planned = trace(tmp_path / "planned.0.et", node("gemm", COMPUTE, 0, 50))
     with pytest.raises(UsageError, match="has to be played first"):
         read_rank(planned)
+
+
+@pytest.mark.parametrize("field", [3, 6, 7])
+@pytest.mark.parametrize("value", ["all", 1 << 63, "9" * 400])
+def test_a_damaged_number_counts_as_none(tmp_path: Path, field: int, value: int | str) -> None:
+    """Behind the right one of a kernel: its kind, its start, its duration."""
+    damaged = node("gemm", COMPUTE, 300, 50) + part(field, value)
+    (found,) = read_rank(trace(tmp_path / "step.3.et", damaged, *NODES))
+    whole = 3 if field == 3 else 2
+    assert len(found.start) == 2 + whole

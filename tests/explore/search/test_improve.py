@@ -20,7 +20,7 @@ from twin.scenario import Scenario
 
 @pytest.fixture(scope="module")
 def found(small: Scenario, points: Path) -> Improvement:
-    return improve(small, pool=PoolChoice(jobs=1), folder=points)
+    return improve(small, pool=PoolChoice(jobs=1), folder=points, seconds=600)
 
 
 def step(scenario: Scenario) -> float | None:
@@ -92,6 +92,17 @@ def test_a_stopped_search_says_what_it_knows(small: Scenario) -> None:
     assert states[-1].now is None
     assert states[-1].usual.status == "fits"
     assert len(states[-1].tried) < 3
+
+
+def test_a_search_that_is_out_of_time_tries_no_more(small: Scenario) -> None:
+    """The plan as it is gets its answer, and every edit is counted."""
+    late = improve(small, pool=PoolChoice(jobs=1), seconds=1e-9)
+    assert late.usual.step_ns == step(small)
+    counted = len(late.tried) + late.too_large + late.impossible + late.untried
+    assert counted == len(list(edits(small)))
+    assert late.untried > 0
+    assert [one.name for one in late.milestones] == ["as written", "single edits"]
+    assert f"{late.untried} edits and pairs were not tried" in " ".join(late.sentences)
 
 
 @pytest.mark.parametrize("leaves", [False, True])

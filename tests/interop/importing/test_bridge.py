@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from twin.arch.count import parameters
+from twin.cli.main import main
 from twin.errors import UsageError
 from twin.interop.importing import bridge, card
 from twin.interop.importing.bridge import dialect
@@ -224,3 +225,25 @@ def test_a_card_beside_its_recipes_is_read_from_them_else_from_its_words(checkou
     assert (recipe.precision, recipe.fp4_param_gather) == ("nvfp4", True)
     with pytest.raises(UsageError, match="int4"):
         card.launch_of_entry(replace(second, precision="int4"), source)
+
+
+@pytest.mark.parametrize(
+    ("was", "spoiled"),
+    [
+        ("--nodes 2", "--nodes [null]"),
+        ("--nodes 2", f"--nodes {'9' * 5000}"),
+        ("TP1/PP1", "TP1/PP0"),
+        ("TP1/PP1", f"TP1/PP{'9' * 5000}"),
+        ("TP1/PP1", "TP1/PP9999999/VP9999999"),
+        ("20000.0", ".inf"),
+        ("20000.0", "[1]"),
+    ],
+)
+def test_a_card_with_a_spoiled_number_is_refused_or_read(
+    was: str, spoiled: str, tmp_path: Path
+) -> None:
+    text = CARD.read_text(encoding="utf-8")
+    assert was in text
+    file = tmp_path / "card.yaml"
+    file.write_text(text.replace(was, spoiled), encoding="utf-8")
+    assert main(["import", str(file), "--define", "GPU=H100"]) in (0, 2, 3)

@@ -27,6 +27,8 @@ from twin.loading.files import display, unpacked
 
 _LONGEST: Final = 1 << 24
 """Bytes of a node; what is longer is no trace of this kind."""
+_LARGEST: Final = 1 << 52
+"""Times in us, since 1970, and streams are less."""
 _LAST_BYTE: Final = 0x7F
 """The most that the last byte of a length is."""
 _NAME, _KIND, _START, _DURATION, _ATTRIBUTE = 2, 3, 6, 7, 10
@@ -56,33 +58,41 @@ class _Reader:
         told = [one for one in fields(node) if one[0] != _ATTRIBUTE]
         known: dict[int, Any] = dict(told)
         about = dict(_attribute(value) for number, value in fields(node) if number == _ATTRIBUTE)
-        length = about.get("duration_ns") or 1000 * int(known.get(_DURATION, 0))
+        length = _number(about.get("duration_ns")) or 1000 * _number(known.get(_DURATION))
         if about.get("is_cpu_op") or not length:
             return
-        if not known.get(_START):
+        start = 1000 * _number(known.get(_START))
+        if not start:
             self.untimed += 1
             return
-        start = 1000 * int(known[_START])
         name, says = self._named(known, about)
         word = self.words.setdefault(name, len(self.words))
-        stream = about.get("stream", about.get("tid", 0))
+        stream = _number(about.get("stream", about.get("tid")))
         way = direction_of(name)
-        self.rows.add(word, says, int(stream), start, start + int(length), way)
+        self.rows.add(word, says, stream, start, start + length, way)
 
     def _named(self, known: dict[int, Any], about: dict[str, Any]) -> tuple[str, int]:
         """The name of a node as a kernel's, and what it says of its group."""
         own = known.get(_NAME, b"")
         name = own.decode("utf-8", "replace") if isinstance(own, bytes) else ""
-        move = _MOVES.get(int(known.get(_KIND, 0)))
+        move = _MOVES.get(_number(known.get(_KIND)))
         if move is None or move.startswith("Memcpy"):
             return (name if move is None else f"{move} {name}"), 0
         what = move
         if move == "collective":
-            what = _COLLECTIVES.get(int(about.get("comm_type", 0)), "collective")
+            what = _COLLECTIVES.get(_number(about.get("comm_type")), "collective")
         group = str(about.get("pg_name", ""))
         told = Arguments(collective=what, group=group, purpose=str(about.get("pg_desc", "")))
         number = self.says.setdefault((what, group), (len(self.says), told))[0]
         return f"ncclKernel {what}: {name}", number
+
+
+def _number(value: Any) -> int:
+    """A whole number that a column holds, also as a text; 0 for what is none, as in a damaged
+    file."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,16}", value):
+        value = int(value)
+    return value if isinstance(value, int) and abs(value) < _LARGEST else 0
 
 
 def _attribute(text: int | bytes) -> tuple[str, Any]:

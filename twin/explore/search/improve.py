@@ -46,7 +46,7 @@ MOST_SPLITS: Final = 16
 """OURS: splits that are simulated in a round. With fewer, a split that the light model ranks too
 low is missed; with more, a round takes longer than a person waits."""
 PATIENCE: Final = 60.0
-"""Seconds after which no more pairs and splits are tried: OURS, as long as a person waits."""
+"""Seconds after which nothing more is tried: OURS, as long as a person waits."""
 
 
 def improve(
@@ -101,9 +101,9 @@ class _Search:
         """All steps of the search."""
         near = yield from self._singles()
         if self.found.usual.status == "fits":
-            yield from self._pairs(near)
-            yield from self._splits()
-            yield from self._stages()
+            for step in (lambda: self._pairs(near), self._splits, self._stages):
+                if not self._late:
+                    yield from step()
             if passes:
                 yield from self._order(passes)
         self.now = None
@@ -139,14 +139,12 @@ class _Search:
             over += [Tried(near[place], outcome)] * outcome.answered
             yield self._state
         both = pairs(self.found, over)
-        self.found = replace(self.found, untried=len(both))
+        self.found = replace(self.found, untried=self.found.untried + len(both))
         for place, outcome in self._answers(both, "pairs"):
             fit = [Tried(both[place], outcome)] * (outcome.status == "fits")
             made = _ranked(*self.found.pairs, *fit)
             self.found = replace(self.found, pairs=made, untried=self.found.untried - 1)
             yield self._state
-            if monotonic() >= self.ends:
-                break
         self._pass("pairs", self.found.pairs)
 
     def _splits(self) -> Iterator[Improvement]:
@@ -154,7 +152,7 @@ class _Search:
         best = self.found.best
         ranking, tried = SplitRanking(self._made(best.edit)), dict[Split, Tried | None]()
         asked = ranking.begin()[:MOST_SPLITS]
-        while asked and monotonic() < self.ends and not self.stop():
+        while asked and not self._late:
             before = _first(tried)
             made = [best.edit.then(_split_as(one)) for one in asked]
             tried |= dict.fromkeys(asked)
@@ -224,7 +222,10 @@ class _Search:
     def _answers(
         self, asked: Sequence[Edit], doing: str, *, unfit: bool = False
     ) -> Iterator[tuple[int, PointOutcome]]:
-        """What events say of edits, by place, until told to stop."""
+        """What events say of edits, by place, until told to stop, or out of time. The plan as it is
+        gets its answer in any case."""
+        if self._late:
+            return
         base = document(self.scenario)
         points = [SweepPoint(base, one.overrides, "events") for one in asked]
         answers = answer_points(points, pool=self.executor, folder=self.folder, play_unfit=unfit)
@@ -232,8 +233,13 @@ class _Search:
             for done, answer in enumerate(answers, 1):
                 self.now = Progress(doing, done, len(points))
                 yield answer
-                if self.stop() and hasattr(self, "found"):
+                if self._late:
                     return
+
+    @property
+    def _late(self) -> bool:
+        """Whether no more is to be tried."""
+        return hasattr(self, "found") and (self.stop() or monotonic() >= self.ends)
 
 
 def _of_singles(
@@ -253,6 +259,7 @@ def _of_singles(
         _ranked(*fit),
         impossible=ends["impossible"] + ends["failed"],
         too_large=ends["does_not_fit"],
+        untried=len(singles) - len(known),
     )
 
 

@@ -67,7 +67,7 @@ class Improvement:
     too_large: int = 0
     """Edits that do not fit."""
     untried: int = 0
-    """Pairs for which no time was left."""
+    """Edits and pairs for which no time was left."""
     milestones: tuple[Milestone, ...] = ()
     """The plan as written, and after each step of the search."""
     order: Found | None = None
@@ -121,11 +121,12 @@ class Improvement:
             f"{len(self.tried)} edits and {len(self.pairs)} pairs that fit were simulated; "
             f"{self.too_large} do not fit, {self.impossible} are impossible."
         )
-        late = f" {self.untried} pairs were not tried: out of time." * bool(self.untried)
+        late = f" {self.untried} edits and pairs were not tried: out of time." * bool(self.untried)
         order = self.order.sentences if self.order else []
         best = self.best
         if self.gain(best) < LEAST:
-            return [f"No plan is {100 * LEAST:g} % faster.", counted + late, *order]
+            tried = " that was tried" * bool(self.untried)
+            return [f"No plan{tried} is {100 * LEAST:g} % faster.", counted + late, *order]
         first = (
             f"A step takes {self.step(best.step_ns)} instead of {self.step(self._now)}, "
             f"{percent(self.gain(best))} less, with {best.edit.words}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -44,8 +45,8 @@ _DEGREES: Final = {
     "MBS": "micro-batch-size",
 }
 """Of the layout in words, such as `TP2/PP8/VP4/CP1/EP64/ETP1 and GBS/MBS 16384/1`."""
-_DEGREE: Final = re.compile(r"\b(TP|PP|VPP|VP|CP|EP|ETP|MBS|GBS)=?(\d+)\b")
-_BATCH: Final = re.compile(r"GBS/MBS (\d+)/(\d+)")
+_DEGREE: Final = re.compile(r"\b(TP|PP|VPP|VP|CP|EP|ETP|MBS|GBS)=?(\d{1,7})\b")
+_BATCH: Final = re.compile(r"GBS/MBS (\d{1,7})/(\d{1,7})\b")
 _PRECISIONS: Final = {
     "bf16": "",
     "fp8_mx": "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather",
@@ -98,11 +99,16 @@ def _entries(items: dict[str, Any]) -> Iterator[Entry]:
     for gpu, value in _mapping(items.get(_ITEM)).items():
         one = _mapping(value)
         metrics = _mapping(one.get("metrics"))
-        step, rate = metrics.get(_STEP), metrics.get(_RATE)
-        if isinstance(step, int | float) and step > 0:
+        step, rate = (_positive(metrics.get(key)) for key in (_STEP, _RATE))
+        if step is not None:
             precision, command, words = (str(one.get(key) or "") for key in _TOLD)
             found = Measured(gpu, step / 1e3, rate, _NODES.get(gpu))
             yield Entry(gpu, precision, command, words, found)
+
+
+def _positive(value: Any) -> float | None:
+    """A number above 0; None for anything else."""
+    return value if isinstance(value, int | float) and 0 < value < inf else None
 
 
 def read(source: Source) -> Launch:
@@ -135,10 +141,19 @@ def launch_of_entry(entry: Entry, source: Source) -> Launch:
         launch = read_recipe(replace(own, defined={**source.defined, RECIPE: recipe}))
     else:
         launch = _in_words(entry, source)
-    nodes, gpus = (int(words[key]) if key in words else None for key in ("nodes", "gpus-per-node"))
+    nodes, gpus = (_count(words, key) for key in ("nodes", "gpus-per-node"))
     if nodes and gpus and entry.measured.node:
         nodes, gpus = _domains(nodes * gpus, load_part("nodes", entry.measured.node).spec.gpus)
     return replace(launch, name=name, nodes=nodes, gpus_per_node=gpus, measured=entry.measured)
+
+
+def _count(words: Mapping[str, str], key: str) -> int | None:
+    """A count that a command names. Raises `UsageError` where it is no number."""
+    text = words.get(key)
+    if text is not None and not re.fullmatch(r"[0-9]{1,7}", text):
+        message = f"`--{key} {text}` is no count"
+        raise UsageError([Problem("TW014", "command", message, "write a whole number")])
+    return None if text is None else int(text)
 
 
 def _domains(gpus: int, most: int) -> tuple[int, int]:
@@ -215,7 +230,7 @@ _LAYOUT: Final = "pipeline-model-parallel-layout"
 
 def _split(layers: int, said: Mapping[str, str]) -> str | None:
     """How layers are cut where they do not divide: embedding and head count as one each."""
-    chunks = int(said["PP"]) * int(said.get("VP") or said.get("VPP") or 1)
-    if layers % chunks == 0:
+    chunks = (int(said["PP"]) or 1) * (int(said.get("VP") or said.get("VPP") or 1) or 1)
+    if layers % chunks == 0 or chunks > layers:
         return None
     return layout_of(layers_of_chunks(layers, chunks, 1, 1))
