@@ -295,3 +295,15 @@ def test_images_lengthen_a_step_and_fill_the_memory_of_the_first_stage(how: str)
     assert steps == sorted(set(steps))
     peaks = [one.memory.stages[0].peak_bytes for one in (still, both, full)]
     assert peaks == sorted(set(peaks))
+
+
+@pytest.mark.parametrize("how", ["cut", "whole", "shared"])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_shapes_of_trained_matrices_are_told_to_optimizers_that_orthogonalise(
+    how: str, frozen: bool
+) -> None:
+    """Muon asks for them; of a frozen encoder only the merger's two are trained."""
+    given = shape(2, tensor=how, frozen=frozen)
+    own = first(QWEN, given)
+    shaped = sum(one.weights for one in own.matrices)
+    assert shaped == own.weights.replicated_matrices + own.weights.tensor_matrices > 0

@@ -13,6 +13,8 @@ from twin.reports import verdict
 from twin.reports.together import Together
 from twin.ui import answers, place
 from twin.ui.answers import Question, influences, on_one_fabric, studied
+from twin.ui.explore import work
+from twin.ui.explore.questions import SweepAsked
 from twin.ui.scenarios import stamp
 
 FULL, SELECTIVE = "gpt-175b-64xa100-full", "gpt-175b-64xa100-selective"
@@ -341,6 +343,34 @@ def test_a_text_from_a_browser_reads_no_file_of_this_machine():
     assert isinstance(found, answers.Refusal)
     assert "extend shipped scenarios only" in found.text
     assert "root:" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "edit", "axis"),
+    [
+        ("parallel: {schedule: FILE}", "", ""),
+        ("train: {optimizer: FILE}", "", ""),
+        ("sweep: {grid: {parallel.schedule: [FILE]}}", "", ""),
+        (None, "parallel.schedule=FILE", ""),
+        (None, "parallel={schedule: FILE}", ""),
+        (None, "", "parallel.schedule=gpipe,FILE"),
+    ],
+)
+def test_what_a_link_says_names_no_file_of_this_machine(text, edit, axis, tmp_path):
+    """Neither a text, an edit nor the axis of a sweep: what is wrong in a file would be shown."""
+    file = tmp_path / "secret.yaml"
+    file.write_text("kind: custom\npassword: hunter2\n")
+    text = text and f"extends: {FULL}\n{text}\n".replace("FILE", str(file))
+    sets = (edit.replace("FILE", str(file)),) if edit else ()
+    asked = answers.Question("mine.yaml" if text else FULL, text, sets, 0)
+    if axis:
+        found = work.swept(SweepAsked(asked, (axis.replace("FILE", str(file)),)), lambda _: None)
+    else:
+        found = answers.scenario_of(asked)
+    assert isinstance(found, answers.Refusal)
+    assert f"the app opens no file `{file}`" in found.text
+    assert "hunter2" not in found.text
+    assert "password" not in found.text
 
 
 def test_what_is_wrong_with_a_brought_text_is_shown_at_its_own_name():

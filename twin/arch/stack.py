@@ -240,7 +240,7 @@ def _layer(model: ModelSpec, shape: Shape, kind: str) -> Layer:
         case "embedding":
             both = (*embedding.items(model, shape), *vision.items(model, shape))
             items = _frozen(model, shape, both)
-            return Layer(kind, items, own, embedding.input_bytes(shape), frozen=frozen)
+            return Layer(kind, items, own, embedding.input_bytes(shape), shapes, frozen=frozen)
         case "head":
             tied = weights(on_rank(head.tied_parameters(model), shape))
             items = _frozen(model, shape, head.items(model, shape))

@@ -332,12 +332,17 @@ def _declared_by_part(tree: Branch) -> tuple[Default, Branch]:
     return default, Branch(kept, tree.origin)
 
 
+def is_a_file(value: object) -> bool:
+    """Whether what stands at an axis names a file, and no member."""
+    return isinstance(value, str) and Path(value).suffix in (".yaml", ".yml", ".json")
+
+
 def open_axis(axis: Leaf) -> tuple[Node, list[Problem]]:
     """A member of an axis from its bare name, `gpipe` being `{kind: gpipe}`; or from the file that
     holds it, which lies beside the file that names it, or in the current folder."""
     if not isinstance(axis.value, str):
         return axis, []
-    if Path(axis.value).suffix not in (".yaml", ".yml", ".json"):
+    if not is_a_file(axis.value):
         return Branch({"kind": Child(axis.origin, axis)}, axis.origin), []
     beside = Path(axis.origin.file).parent / axis.value
     tree, problems = read_tree(

@@ -29,6 +29,7 @@ from twin.loading.catalog import (
     SLOTS,
     Library,
     PartKind,
+    is_a_file,
     open_axis,
     open_library,
     open_name,
@@ -126,6 +127,13 @@ def load_any(path: str | Path, overrides: Sequence[str] = ()) -> AnyScenario:
     tree = _open_all(_with_calibration(tree, names), names)
     tree = with_phases(tree, partial(_over, names=names))
     return _validated(tree, names, family, file)
+
+
+def named_files(trees: Iterable[Branch]) -> Iterator[tuple[KeyPath, Leaf]]:
+    """Sections that trees leave to files of their own."""
+    for path, (_, node) in (found for tree in trees for found in walk(tree)):
+        if isinstance(node, Leaf) and in_a_run(path) in AXES and is_a_file(node.value):
+            yield path, node
 
 
 def _merged(trees: Iterable[Branch], names: _Names) -> Branch:

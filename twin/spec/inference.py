@@ -82,7 +82,7 @@ class EngineSpec(Spec):
     """the framework that serves, and what its host does; null: nothing beside `step_overhead` and
     `sequence_overhead`, and no sampling"""
     eager: Flag = False
-    """no CUDA graphs: the host launches every kernel"""
+    """no CUDA graphs: the host of `software` launches every kernel"""
     prefix_cache: Flag = True
     """what requests have in common at their beginning is kept"""
     step_overhead: Seconds = 0.0
@@ -91,4 +91,5 @@ class EngineSpec(Spec):
     """the same for each sequence of a group's pass: sampling, scheduling, text; for engines whose
     host and device are one core, or whose host is the slower of the two"""
     utilisation: Share = 1.0
-    """share of these rates that an engine keeps over hours: arrivals, uneven lengths, restarts"""
+    """of data generation: share of these rates that an engine keeps over hours: arrivals, uneven
+    lengths, restarts; rollouts simulate these"""

@@ -6,10 +6,11 @@ bounded."""
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shlex
 import tempfile
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,10 +24,13 @@ from twin.explore.study.attribution import Attribution, attribution
 from twin.explore.study.hidden import HiddenExpert, hidden_expert
 from twin.explore.study.influence import Influence, influence
 from twin.explore.study.software import StackAnswer, under_other_software
+from twin.explore.sweep.grid import read_axes
 from twin.kinds.base import Check, Kind, kind_named, kind_of
 from twin.loading import load_any
+from twin.loading.catalog import is_a_file
 from twin.loading.files import read_tree, shipped_scenarios
-from twin.loading.tree import Items, Leaf
+from twin.loading.load import named_files, read_overrides
+from twin.loading.tree import Items, KeyPath, Leaf, walk
 from twin.reports.serving import Serving, serving
 from twin.reports.uneven import Uneven
 from twin.ui.background import IDLE, Jobs, Note, Pending, Stopped, Worker, WorkerDiedError
@@ -217,22 +221,55 @@ def guarded(work: Callable[[], _T]) -> _T | Failure:
 
 
 def _load(asked: Question) -> Any:
+    with opened(asked) as file:
+        return load_any(file, asked.sets)
+
+
+@contextlib.contextmanager
+def opened(asked: Question, axes: Sequence[str] = ()) -> Generator[str | Path]:
+    """What the loader takes of a question; a text that a visitor brought is a file for as long as
+    this lasts. What visitors write may extend shipped scenarios, and reads no file of this machine:
+    neither their text, nor their edits, nor the axes of a sweep. Raises `UsageError` otherwise."""
+    grid = [f"{axis.path}={json.dumps(value)}" for axis in read_axes(axes) for value in axis.values]
+    _refuse_named(named_files(read_overrides([*asked.sets, *grid])))
     if asked.text is None:
-        return load_any(asked.name, asked.sets)
+        yield asked.name
+        return
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(asked.name).name
         file.write_text(asked.text, encoding="utf-8")
         try:
             _refuse_files(file)
-            return load_any(file, asked.sets)
+            yield file
         except TwinError as error:
             raise type(error)(_of_visitor(problem, file) for problem in error.problems) from None
 
 
+def _refuse_named(named: Iterable[tuple[KeyPath, Leaf]]) -> None:
+    problems = [
+        Problem(
+            "TW001",
+            ".".join(path),
+            f"the app opens no file `{leaf.value}`",
+            "write what the file holds instead of its name",
+            leaf.origin,
+        )
+        for path, leaf in named
+    ]
+    if problems:
+        raise UsageError(problems)
+
+
 def _refuse_files(file: Path) -> None:
-    """A text from a browser may extend shipped scenarios, and read no file of this machine."""
     tree, _ = read_tree(file)
-    child = tree.children.get("extends") if tree else None
+    if tree is None:
+        return
+    _refuse_named(named_files([tree]))
+    leaves = ((path, child.node) for path, child in walk(tree) if path[:1] == ("sweep",))
+    _refuse_named(
+        (path, node) for path, node in leaves if isinstance(node, Leaf) and is_a_file(node.value)
+    )
+    child = tree.children.get("extends")
     nodes = child.node.nodes if child and isinstance(child.node, Items) else [child and child.node]
     names = {name for shipped in shipped_scenarios() for name in (shipped, f"{shipped}.yaml")}
     problems = [

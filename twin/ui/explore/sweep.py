@@ -164,7 +164,7 @@ def _wrong(asked: SweepAsked) -> str:
     """What is wrong with the axes, in one line; empty where nothing is."""
 
     def check() -> None:
-        with work.source_of(asked.plan) as source:
+        with work.source_of(asked.plan, asked.axes) as source:
             work.grid_asked(source, source.load({}), asked.axes)
 
     try:

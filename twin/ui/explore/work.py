@@ -3,7 +3,6 @@ sweeps."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,7 +44,7 @@ from twin.explore.sweep.sweep import (
 )
 from twin.scenario import Root, Scenario
 from twin.spec.cluster import MOST_GPUS
-from twin.ui.answers import Failure, Question, guarded, study_of
+from twin.ui.answers import Failure, Question, guarded, opened, study_of
 from twin.ui.background import Note
 from twin.ui.explore.questions import (
     SLACK,
@@ -135,22 +134,16 @@ def swept(asked: SweepAsked, note: Note) -> Sweep | Failure:
     """All points of a sweep, answered."""
 
     def found() -> Sweep:
-        with source_of(asked.plan) as source:
+        with source_of(asked.plan, asked.axes) as source:
             return _swept(source, asked, note)
 
     return guarded(found)
 
 
 @contextmanager
-def source_of(asked: Question) -> Generator[ScenarioSource]:
-    """The scenario of a plan as a command names it; a text that a visitor brought is a file for as
-    long as this lasts."""
-    if asked.text is None:
-        yield ScenarioSource(asked.name, asked.sets)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / Path(asked.name).name
-        file.write_text(asked.text, encoding="utf-8")
+def source_of(asked: Question, axes: tuple[str, ...] = ()) -> Generator[ScenarioSource]:
+    """The scenario of a plan as a command names it."""
+    with opened(asked, axes) as file:
         yield ScenarioSource(str(file), asked.sets)
 
 
