@@ -174,6 +174,17 @@ def test_a_language_model_below_the_top_is_read_as_one_beside_its_encoder(edited
     assert own == read_hf_config(CONFIGS / "qwen2.5-vl-7b.json", "q").model
 
 
+def test_of_other_encoders_the_language_model_is_read_and_the_rest_is_told(tmp_path: Path) -> None:
+    path, text = tmp_path / "config.json", config("qwen3-4b")
+    tied = {"tie_word_embeddings": text.pop("tie_word_embeddings")}
+    whole = {"model_type": "qwen3_vl", "text_config": text, "vision_config": {"depth": 27}, **tied}
+    path.write_text(json.dumps(whole))
+    found = read_hf_config(path, "q")
+    plain = read_hf_config(CONFIGS / "qwen3-4b.json", "q").model
+    assert found.model.model_copy(update={"left_out": ""}) == plain
+    assert found.warnings == ("Left out: what `qwen3_vl` has beside its language model.",)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -341,8 +352,8 @@ def test_prediction_layers_are_read_and_counted_apart(edited: Edit) -> None:
         ("llama-3.1-8b", {"model_type": None}, "TW041 the configuration has no `model_type`"),
         (
             "llama-3.1-8b",
-            {"model_type": "llava", "text_config": {}},
-            "import a file that holds its `text_config`",
+            {"model_type": "llava", "text_config": {"model_type": "jamba"}},
+            "models of the family `jamba` are not supported",
         ),
         ("llama-3.1-8b", {"hidden_act": "gelu"}, "TW042 `hidden_act: gelu` cannot be expressed"),
         ("llama-3.1-8b", {"attention_bais": True}, "did you mean `attention_bias`?"),

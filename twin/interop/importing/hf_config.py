@@ -35,7 +35,7 @@ from twin.interop.importing.hf_hybrids import (
 )
 from twin.interop.importing.hf_mixtures import bailing_moe, longcat_flash
 from twin.interop.importing.hf_parts import Fields, dense, latent
-from twin.interop.importing.hf_vision import qwen2_5_vl, qwen2_vl, unnested
+from twin.interop.importing.hf_vision import language, qwen2_5_vl, qwen2_vl, unnested
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
 from twin.loading.tree import hint
@@ -116,9 +116,13 @@ def read_hf_text(text: str, file: str, name: str) -> Imported:
 
 def _imported(keys: Keys, name: str) -> Imported:
     kind, origin = model_type(keys)
+    if kind not in FAMILIES and (inner := language(keys.tree)) is not None:
+        outer, keys.tree = kind, inner
+        kind, _ = model_type(keys)
+        keys.left_out.append(f"what `{outer}` has beside its language model")
     family = FAMILIES.get(kind)
     if family is None:
-        raise UsageError([_unsupported(keys, kind, origin)])
+        raise UsageError([_unsupported(kind, origin)])
     keys.tree = unnested(keys.tree)
     own = families().get(kind, Family(**_DEFAULTS_OF.get(kind, {})))
     fields = {"name": name, **_common(keys, own), **family(keys)}
@@ -132,11 +136,8 @@ def _imported(keys: Keys, name: str) -> Imported:
     raise UsageError(keys.problems)
 
 
-def _unsupported(keys: Keys, kind: str, origin: Any) -> Problem:
+def _unsupported(kind: str, origin: Any) -> Problem:
     known = tuple(FAMILIES)
-    if "text_config" in keys.tree.children:
-        message = "this is a multimodal configuration, of which twin counts language models only"
-        return Problem("TW041", "", message, "import a file that holds its `text_config`", origin)
     if not kind:
         message = "the configuration has no `model_type`"
         return Problem("TW041", "model_type", message, f"one of: {', '.join(known)}", origin)

@@ -38,6 +38,16 @@ def unnested(tree: Branch) -> Branch:
     return Branch({**text.node.children, **others}, tree.origin)
 
 
+def language(tree: Branch) -> Branch | None:
+    """The configuration of the language model in one that has encoders beside it; None where there
+    is none. Tied embeddings may be said of the whole."""
+    text = tree.children.get("text_config")
+    if text is None or not isinstance(text.node, Branch) or not text.node.children:
+        return None
+    tied = {key: child for key, child in tree.children.items() if key == "tie_word_embeddings"}
+    return Branch({**tied, **text.node.children}, tree.origin)
+
+
 def qwen2_vl(keys: Keys) -> Fields:
     """Qwen2-VL: an encoder with layer norms and GeLU, each patch attending to its image."""
     found = _encoder(keys, _OLDER)
