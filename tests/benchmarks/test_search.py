@@ -14,6 +14,7 @@ from twin.explore.search.judge import Judge
 from twin.explore.search.recommend import recommend
 from twin.explore.search.recommendation import SearchRequest
 from twin.explore.search.space import Goal, nodes_of, space
+from twin.planning.compile import outlook
 
 pytestmark = pytest.mark.benchmark
 
@@ -30,6 +31,21 @@ def test_a_core_judges_3000_layouts_per_second():
     )
     assert found.examined >= 20_000
     assert found.examined / seconds >= 3000
+
+
+def test_a_core_weighs_40_layouts_per_second_by_the_light_model():
+    """Layouts of Kimi K2 on 2,304 and 4,096 GPUs, each seen once."""
+    scenario = twin.load("kimi-k2-256xh800")
+    first = [
+        one.layout.applied(scenario)
+        for nodes in (288, 512)
+        for one in Judge(space(scenario, (nodes,))).all().candidates[:64]
+    ]
+    begin = time.process_time()
+    seen = [outlook(one) for one in first]
+    seconds = time.process_time() - begin
+    print(f"\n{len(seen) / seconds:.0f} layouts per second by the light model")
+    assert len(seen) / seconds >= 40
 
 
 @pytest.mark.parametrize("goal", [Goal(days=60.0), Goal()], ids=["60 days", "fastest"])

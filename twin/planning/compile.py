@@ -192,10 +192,12 @@ class _Arranger:
         written = self.written
         step, places = self.step(policies)
         splits = [written] if written else usual_splits(self.balanced(policies))
-        memories = [self._chunks(one, policies)[1] for one in splits]
-        rows = [*zip([not one.fits for one in memories], step.of(splits, places), strict=True)]
-        unfit, length = min(rows)
-        return Outlook(length, not unfit, unfit and _hopeless(memories[0]))
+        lengths = sorted(zip(step.of(splits, places), splits, strict=True))
+        for length, split in lengths:
+            if self._chunks(split, policies)[1].fits:
+                return Outlook(length, fits=True, hopeless=False)
+        needed = self._chunks(splits[0], policies)[1]
+        return Outlook(lengths[0][0], fits=False, hopeless=_hopeless(needed))
 
     def splits_for(self, policies: Policies) -> list[Split]:
         """The splits between which events decide: that with which a step is shortest by the light

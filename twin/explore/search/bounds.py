@@ -31,7 +31,8 @@ the last S is all work is a bound (`StepBound.nanoseconds`).
 Then it closes: when all ranks have agreed on the gradient norm, the stage with most layers updates
 and gathers, as the engine has it (`closing`). Messages between stages, copies to the host,
 reductions, and what shares links, or SMs with other than exchanges of experts, are left out: they
-add time. `twin.explore.search.least_times` says what one layer costs at least.
+add time. `twin.explore.search.least_times` says what one layer costs at least, and
+`twin.explore.search.bubble` how the schedule's order bounds a step.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from math import inf
 from typing import Final
 
 from twin.explore.search.bounds import Memo, backwards, closing, step_bound
+from twin.explore.search.bubble import bubble, on_paths
 from twin.explore.search.least_times import LayerTimes, model_times
 from twin.explore.search.room import Held, held_bytes, rooms, waiting
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
@@ -23,6 +24,7 @@ from twin.planning import feasibility
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches
 from twin.planning.model_rules import every_second_product_is_known, fully_shard_shards_parameters
 from twin.scenario import Scenario
+from twin.schedules.base import Schedule
 
 OF_THE_TURN: Final[tuple[Rule, ...]] = (
     feasibility.every_stage_has_a_layer,
@@ -200,6 +202,7 @@ class Judge:
         )
         closes, reduces = self._closing(layout)
         least_ns = least.nanoseconds(count // copies, found)
+        least_ns = max(least_ns, self._paths(schedule, shape, count, times))
         # Stages of a staggered step do not wait for each other's norms.
         least_ns += 0.0 if schedule.staggered else closes
         if least_ns > self.slowest_ns:
@@ -210,6 +213,21 @@ class Judge:
         guess_ns += closes + reduces / layout.virtual
         self.found.candidates.append(Candidate(layout, least_ns, guess_ns, usual is not None))
         return None
+
+    def _paths(
+        self, schedule: Schedule, shape: tuple[int, int], count: int, times: Sequence[LayerTimes]
+    ) -> float:
+        """The least step with the schedule's bubble, before it closes."""
+        key, kinds = (id(schedule), *shape, count), backwards(schedule, shape, count)
+
+        def least() -> float:
+            model = self._known.once(
+                lambda: on_paths(times, kinds, pairs=schedule.pairs),
+                *("on paths", id(times), kinds, schedule.pairs),
+            )
+            return bubble(schedule, shape, count).nanoseconds(model)
+
+        return self._known.once(least, "paths", id(times), *key)
 
     @property
     def _budget(self) -> float:

@@ -92,6 +92,8 @@ class LayerTimes:
     )
     """Nanoseconds by which exchanges lengthen a forward and each kind of backward at least: with
     weight gradients that are put off, and without. They hold for sums over layers."""
+    price: Mapping[Pass, float] = field(default_factory=dict[Pass, float])
+    """The part of an exchange's nanosecond that these count at most, by kind of backward."""
 
     def turns(
         self, kinds: Sequence[Pass], pairs: Literal["no", "kernels", "ordered"]
@@ -137,14 +139,15 @@ def crowded(made: Sequence[LayerTimes]) -> tuple[LayerTimes, ...]:
     lose, any stage takes K + p H - sum over kernels k of max(0, p s - s + 1) k at least, if kernels
     take s times as long beside an exchange. That adds up over layers, whichever a stage holds: weak
     duality of linear programs."""
-    found = [dict[Pass, tuple[float, float]]() for _ in made]
+    found, prices = [dict[Pass, tuple[float, float]]() for _ in made], dict[Pass, float]()
     ways: dict[Pass, tuple[Pass, ...]] = {"B": ("F", "B"), "I": ("F", "I", "W")}
     for kind, passes in ways.items():
-        price = _price(made, passes)
+        price = prices[kind] = _price(made, passes)
         for layer, own in zip(made, found, strict=True):
             lost = [_lost(layer.passes[one], price) for one in passes]
             own[kind] = sum(lost), sum(lost[:2])
-    return tuple(replace(layer, crowding=own) for layer, own in zip(made, found, strict=True))
+    rows = zip(made, found, strict=True)
+    return tuple(replace(layer, crowding=own, price=prices) for layer, own in rows)
 
 
 def _price(made: Sequence[LayerTimes], passes: Sequence[Pass]) -> float:
