@@ -14,6 +14,7 @@ from twin.arch.count import parameters
 from twin.interop.importing.hf_config import read_hf_config
 
 _LACKING: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [9, 18, 27]},
     "hunyuan_v1_dense": {"head_dim": 128},
     "lfm2": {"full_attn_idxs": [2, 5, 30]},
     "lfm2_moe": {"layer_types": [*["conv"] * 31, "full_attention"]},
@@ -24,6 +25,8 @@ CLASSES = (
     *(
         "granite",
         "granitemoe",
+        "granitemoehybrid",
+        "bamba",
         "helium",
         "hunyuan_v1_dense",
         "hy_v3",

@@ -147,6 +147,7 @@ def feeds_of(keys: Keys, first: int = 0) -> Sequence[str]:
     """Dense blocks or experts, layer by layer."""
     layers = keys.count("num_hidden_layers")
     if not keys.get("num_experts"):
+        keys.get("num_experts_per_tok")
         return ["dense"] * layers
     first = keys.count("first_k_dense_replace", first, least=0)
     last, step = keys.get("moe_layer_end_index", -1), keys.count("decoder_sparse_step", 1)

@@ -148,6 +148,39 @@ def lfm2(keys: Keys) -> Fields:
     return found | {"mixer": {"kind": "short_conv", **conv}}
 
 
+_MAMBA: Final = Family(
+    words=MappingProxyType(
+        {"mamba": "mamba2", "linear_attention": "mamba2", "attention": "attention"}
+    ),
+)
+
+
+def mamba_hybrid(keys: Keys) -> Fields:
+    """Granite 4 and Bamba: Mamba-2, and attention in some layers, each before a feed-forward block
+    or experts. Without experts Granite's shared block is the dense one."""
+    keys.must_be("mamba_conv_bias", True, why="the convolution here has a bias")
+    keys.must_be("mamba_proj_bias", False, why="projections of Mamba-2 here have no biases")
+    keys.taken |= {"mamba_expand", "z_loss_coefficient", "attention_multiplier", "logits_scaling"}
+    keys.taken |= {"embedding_multiplier", "residual_multiplier"}
+    full, positions = keys.texts("attn_layer_indices"), keys.get("position_embedding_type", "rope")
+    found = decoder(keys, _MAMBA)
+    if "layer_types" not in keys.tree.children:
+        layers = range(keys.count("num_hidden_layers"))
+        mixers = ["attention" if str(at) in full else "mamba2" for at in layers]
+        found["pattern"] = shortest([f"{one}+dense" for one in mixers])
+    if "moe" not in found and (width := keys.get("shared_intermediate_size")):
+        found["ffn"]["width"] = width
+    mixer = {
+        "num_heads": keys.count("mamba_n_heads"),
+        "head_dim": keys.count("mamba_d_head"),
+        "groups": keys.count("mamba_n_groups", 1),
+        "state_dim": keys.count("mamba_d_state"),
+        "conv": keys.count("mamba_d_conv", 4),
+        "chunk": keys.count("mamba_chunk_size", 256),
+    }
+    return found | {"mixer": {"kind": "mamba2", **mixer}, "rotary": positions == "rope"}
+
+
 def openelm(keys: Keys) -> Fields:
     """OpenELM: heads and feed-forward blocks that grow from layer to layer."""
     keys.must_be("activation_fn_name", "swish", why="the gated block is SwiGLU")
