@@ -49,7 +49,7 @@ def test_the_median_error_over_all_rows_is_under_a_tenth() -> None:
         ("NCCL in a node, H100", 0.10, 0.25),
         ("NCCL in a node, A100", 0.10, 0.30),
         ("NCCL in a node, best of a sweep", 0.10, 0.30),
-        ("NCCL in a node, under 4 MiB", 0.11, 0.50),
+        ("NCCL in a node, small payloads", 0.11, 0.50),
         ("DeepEP on H800", 0.05, 0.14),
         ("Low latency (plain copies), H800", 0.08, 0.20),
         ("DeepEP V2, H100 and B200", 0.05, 0.11),

@@ -147,7 +147,7 @@ def _family(row: PublishedRow, run: CollectiveRun) -> str:
     if on_efa(row):
         return f"NCCL over {EFA}"
     if run.payload < SMALL:
-        return "NCCL in a node, under 4 MiB"
+        return "NCCL in a node, small payloads"
     if "ms" in row.metrics.get("columns", ()):
         return f"NCCL in a node, {row.gpu.partition('-')[0]}"
     return "NCCL in a node, best of a sweep"
