@@ -51,6 +51,10 @@ USUAL: Final = {
 """OURS: times of layers over those of their forwards: of a micro-batch, and of what is counted on
 paths. Without pairs, of a dense layer and of Kimi K2's over 32 expert ranks; with pairs, of its
 over 16 and over 32. Paths are weighted for each of these; the bounds hold for any layer."""
+MOST_CHUNKS: Final = 64
+"""OURS: chunks of a pipeline whose order is looked at: that of 120 takes 0.1 s to write down."""
+TINY: Final = 1e-12
+"""Keeps a square of numbers from being singular."""
 STRIDE: Final = 0.9
 """OURS: part of the way to the border in a round."""
 
@@ -125,16 +129,22 @@ def bubble(schedule: Schedule, shape: tuple[int, int], microbatches: int) -> Bub
 
 @remembered(4096)
 def _bubble(schedule: Schedule, shape: tuple[int, int], microbatches: int) -> Bubble:
-    chunk_map = schedule.chunk_map(*shape)
     walked = enough_microbatches(schedule, *shape, microbatches)
-    orders = columns_of(schedule, *shape, walked)  # pyright: ignore[reportArgumentType]
-    runs = microbatches // chunk_map.copies
-    every = [one for stage, order in enumerate(orders) for one in _paths(order, chunk_map, stage)]
-    counted, means = np.moveaxis(np.stack(every), 1, 0), list[Numbers]()
+    counted, copies = _counted(schedule, shape, walked)
+    runs, means = microbatches // copies, list[Numbers]()
     for whole, times in USUAL[schedule.pairs]:
         adds = np.tensordot(np.array(times), counted, 1) + runs * whole * counted[OWN]
         means.append(np.tensordot(counted, best_mean(adds), (1, 0)))
     return Bubble(np.stack(means), runs)
+
+
+@remembered(64)
+def _counted(schedule: Schedule, shape: tuple[int, int], microbatches: int) -> tuple[Numbers, int]:
+    """What is counted on all paths, by path and part; and the copies of every part."""
+    chunk_map = schedule.chunk_map(*shape)
+    orders = columns_of(schedule, *shape, microbatches)  # pyright: ignore[reportArgumentType]
+    every = [one for stage, order in enumerate(orders) for one in _paths(order, chunk_map, stage)]
+    return np.moveaxis(np.stack(every), 1, 0), chunk_map.copies
 
 
 def best_mean(adds: Numbers) -> Numbers:
@@ -147,9 +157,9 @@ def best_mean(adds: Numbers) -> Numbers:
     costs = np.concatenate((np.full(paths, adds.max()), np.zeros(parts)))
     for _ in range(ROUNDS):
         scaled = both * every**2
-        found = np.linalg.lstsq(scaled @ both.T, scaled @ costs, rcond=None)[0]
-        prices = found.astype(np.float64)
-        moves = every * (costs - prices @ both)
+        square = scaled @ both.T
+        square[np.diag_indices(parts)] *= 1 + TINY
+        moves = every * (costs - np.linalg.solve(square, scaled @ costs) @ both)
         if moves.max() <= 0:
             break
         every *= 1 - STRIDE * moves / moves.max()

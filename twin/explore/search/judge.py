@@ -16,7 +16,7 @@ from math import inf
 from typing import Final
 
 from twin.explore.search.bounds import Memo, backwards, closing, step_bound
-from twin.explore.search.bubble import bubble, on_paths
+from twin.explore.search.bubble import MOST_CHUNKS, bubble, on_paths
 from twin.explore.search.least_times import LayerTimes, model_times
 from twin.explore.search.room import Held, held_bytes, rooms, waiting
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
@@ -219,6 +219,8 @@ class Judge:
     ) -> float:
         """The least step with the schedule's bubble, before it closes."""
         key, kinds = (id(schedule), *shape, count), backwards(schedule, shape, count)
+        if shape[0] * shape[1] > MOST_CHUNKS:
+            return 0.0
 
         def least() -> float:
             model = self._known.once(

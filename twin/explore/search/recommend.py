@@ -59,7 +59,7 @@ layout differ by."""
 LISTED: Final = 1024
 """Candidates of a size that are listed, as many of each way to cut layers: OURS, several times what
 a search looks at."""
-WEIGHED: Final = 32
+WEIGHED: Final = 40
 """OURS: layouts of a size that the light model orders. Of 40 that were simulated on 2,304 and 25 on
 4,096 H800, the best was second and first."""
 LEAST: Final = 3
