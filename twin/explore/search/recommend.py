@@ -172,7 +172,7 @@ class _Search:
             ]
             kept += [one for one, told in own if not isinstance(told, Outlook)]
             size.space.pruned.update([MEMORY] * (len(own) - len(kept)))
-            size.space.candidates[: len(own)] = sorted(kept, key=lambda one: one.order)
+            size.space.candidates[: len(own)] = sorted(kept, key=_promise)
 
     @property
     def pick(self) -> Answered | None:
@@ -289,6 +289,12 @@ def judge_cut(
         judged[size] = judge.all()
         judged[size].shorten(listed)
     return judged
+
+
+def _promise(one: Candidate) -> tuple[float, int]:
+    """Less is more promising; of layouts alike first what copies less beside kernels, which the
+    light model takes to be free."""
+    return one.order, len(one.layout.memory.offload)
 
 
 def _outlook(scenario: Scenario, layout: ParallelLayout) -> Outlook:
