@@ -355,6 +355,41 @@ class Command:
         return [head, small(self.scenario), *rest, *file, *sets]
 
 
+PARTS: Final = tuple(
+    f"cluster.node.{part}"
+    for part in (
+        *("nvlink.bandwidth", "nic.bandwidth", "host.pcie.bandwidth"),
+        *("gpu.memory_bandwidth", "gpu.bf16_dense", "gpu.fp8_dense"),
+    )
+)
+"""Rates of which more is never slower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quicker:
+    """A shipped scenario of any kind with a number that is another, and a part that is faster."""
+
+    scenario: str
+    edits: tuple[str, ...]
+    part: str
+
+    @property
+    def text(self) -> str:
+        """What is compared."""
+        return f"{self.scenario} {' '.join(self.edits)}: {self.part}"
+
+
+@st.composite
+def quicker(draw: st.DrawFn) -> Quicker:
+    """One number is half or twice of what it was, and one part half as fast again."""
+    name = draw(st.sampled_from(sorted(KINDS)))
+    leaves = _leaves(name)
+    other = draw(st.sampled_from(sorted(key for key, value in leaves.items() if len(value) < 20)))
+    edit = f"{other}={scaled(leaves[other], draw(st.sampled_from([0.5, 2])))}"
+    part = draw(st.sampled_from([path for path in PARTS if leaves.get(path, "null") != "null"]))
+    return Quicker(name, (edit,), f"{part}={scaled(leaves[part], 1.5)}")
+
+
 @cache
 def small(name: str) -> str:
     """A file with the small form of a shipped scenario."""

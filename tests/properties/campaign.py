@@ -20,9 +20,9 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
-from tests.properties.attack import UNCHECKED, Command, Written, spoiled, written
+from tests.properties.attack import UNCHECKED, Command, Written, quicker, spoiled, written
 from tests.properties.foreign import Spoiled, foreign
-from tests.properties.laws import answered, checks
+from tests.properties.laws import answered, checks, no_slower_with_a_faster_part
 from tests.properties.searches import (
     best_of_all_splits,
     few,
@@ -62,6 +62,7 @@ ATTACKS: Final = {
     "layouts": Attack(written(), _laws),
     "commands": Attack(spoiled(), _command),
     "files": Attack(foreign(), _command),
+    "kinds": Attack(quicker(), _law(no_slower_with_a_faster_part)),
     "few-splits": Attack(few(), _law(best_of_all_splits)),
     "splits": Attack(many(), _law(no_worse_split)),
     "stages": Attack(tight(), _law(no_slower_stages)),

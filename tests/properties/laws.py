@@ -12,16 +12,17 @@ from typing import Any, Final
 
 from hypothesis import reject
 
-from tests.properties.attack import BATCH, LAYERS, Command, Written, loaded
+from tests.properties.attack import BATCH, LAYERS, Command, Quicker, Written, loaded, small
 from tests.properties.foreign import Spoiled
+from twin.answers import ask
 from twin.cli.main import main
 from twin.engine import lower, plan, simulate
 from twin.engine.events import play
 from twin.engine.steady import ROUNDING_NS
 from twin.engine.trace import Trace
 from twin.engine.unroll import unroll
-from twin.errors import ScenarioError
-from twin.loading import resolve, scenario_hash
+from twin.errors import ScenarioError, TwinError
+from twin.loading import load, resolve, scenario_hash
 from twin.planning.compile import SplitRanking
 from twin.planning.types import Plan
 from twin.reports import Report, report
@@ -304,3 +305,19 @@ def answered(command: Command | Spoiled) -> int:
     is_in_time(process_time() - begin)
     assert code in (0, 2, 3, 4, 5), told.getvalue()
     return code
+
+
+def no_slower_with_a_faster_part(case: Quicker) -> str | None:
+    """What a kind of work says of its length is not longer on a faster part, within 1 %, since
+    parts compete; batches of rollouts form otherwise, too."""
+    try:
+        slow, fast = (
+            ask(load(small(case.scenario), [*case.edits, *more]), cache=False)
+            for more in ((), (case.part,))
+        )
+    except TwinError:
+        return "refused"
+    key = slow.kind.frontier[0]
+    before, after = (one.report.to_json()["kpis"][key] for one in (slow, fast))
+    assert after <= ANOMALY * before, f"{key}: {after / before:.5f}"
+    return None

@@ -13,9 +13,18 @@ from typing import Final
 import pytest
 from hypothesis import given, seed, settings
 
-from tests.properties.attack import QUICK, UNCHECKED, Command, Written, spoiled, written
+from tests.properties.attack import (
+    QUICK,
+    UNCHECKED,
+    Command,
+    Quicker,
+    Written,
+    quicker,
+    spoiled,
+    written,
+)
 from tests.properties.foreign import Spoiled, foreign
-from tests.properties.laws import answered, checks
+from tests.properties.laws import answered, checks, no_slower_with_a_faster_part
 
 SEED: Final = int(os.environ.get("TWIN_SEED", random.SystemRandom().randrange(2**32)))
 LONG: Final = settings(
@@ -77,3 +86,11 @@ def test_a_spoiled_file_of_another_program_is_refused_or_read(command: Spoiled) 
 @given(foreign())
 def test_many_spoiled_files_of_other_programs_are_refused_or_read(command: Spoiled) -> None:
     answered(command)
+
+
+@pytest.mark.slow
+@seed(SEED)
+@LONG
+@given(quicker())
+def test_a_faster_part_makes_no_kind_of_work_longer(case: Quicker) -> None:
+    no_slower_with_a_faster_part(case)

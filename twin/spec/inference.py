@@ -84,7 +84,8 @@ class EngineSpec(Spec):
     eager: Flag = False
     """no CUDA graphs: the host of `software` launches every kernel"""
     prefix_cache: Flag = True
-    """what requests have in common at their beginning is kept"""
+    """of data generation: what requests have in common at their beginning is kept; in rollouts
+    `environment.keeps_cache` says what a request keeps between its turns"""
     step_overhead: Seconds = 0.0
     """time of the host between two passes that no kernel hides"""
     sequence_overhead: Seconds = 0.0

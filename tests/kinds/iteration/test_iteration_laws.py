@@ -251,3 +251,9 @@ def test_padded_and_packed_are_the_same_where_sequences_are() -> None:
         played(*alike, f"rl.iteration.batching={kind}").rounds[0] for kind in ("packed", "padded")
     )
     assert padded.parts_ns["train"] == packed.parts_ns["train"]
+
+
+def test_an_update_of_adapters_says_that_it_sends_all_weights() -> None:
+    codes = {one.code for one in planned("train.lora={rank: 8}").warnings}
+    assert "adapters-sent-whole" in codes
+    assert "adapters-sent-whole" not in {one.code for one in planned().warnings}

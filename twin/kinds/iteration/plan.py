@@ -208,6 +208,12 @@ def _warnings(
     if server.model.name != trainer.scenario.model.name:
         text = "Engines roll out another model than the one that is trained."
         yield Warning("rollouts-of-another-model", text)
+    if trainer.scenario.train.lora is not None:
+        text = (
+            "The weight update sends all weights, as where adapters are added to them first. An "
+            "engine that loads adapters gets those alone, which takes less time."
+        )
+        yield Warning("adapters-sent-whole", text)
     if spec.mode != "colocated":
         text = (
             "New weights go from trainers to engines of their own: as if trainers had left them in "
