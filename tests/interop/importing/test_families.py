@@ -11,8 +11,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from twin.arch.count import parameters
+from twin.cli.main import main
 from twin.interop.importing.hf_config import read_hf_config
 
+CONFIGS = Path(__file__).with_name("configs")
 _LACKING: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [9, 18, 27]},
     "hunyuan_v1_dense": {"head_dim": 128},
@@ -59,3 +61,22 @@ def test_a_family_has_the_parameters_of_its_class_in_transformers(family: str, t
     buffers = sum(one.numel() for name, one in named if "correction" in name or "bias" in name)
     expected = sum(one.numel() for one in built.parameters()) + buffers
     assert parameters(read_hf_config(path, family).model).total == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "key", "value"),
+    [
+        *(("llama-3.3-nemotron-super-49b", "block_configs", one) for one in (1, "x", [1], [None])),
+        ("llama-3.3-nemotron-super-49b", "block_configs", [{"ffn": {"ffn_mult": 1e400}}] * 80),
+        ("glm-4-9b-0414", "num_hidden_layers", 10**9),
+        ("glm-4-9b-0414", "num_hidden_layers", 10**30),
+        ("glm-4-9b-0414", "hidden_size", 10**30),
+    ],
+)
+def test_a_value_that_no_model_has_is_refused(
+    config: str, key: str, value: object, tmp_path: Path
+) -> None:
+    document = json.loads((CONFIGS / f"{config}.json").read_text(encoding="utf-8"))
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**document, key: value}), encoding="utf-8")
+    assert main(["import", str(file)]) in (2, 3)

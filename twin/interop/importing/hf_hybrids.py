@@ -5,11 +5,11 @@ classes in `transformers`, of Kimi Linear those of its released code."""
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.interop.importing.hf_decoder import Family, decoder, feeds_of
 from twin.interop.importing.hf_parts import Fields, dense, grouped, latent, layer_types, shortest
-from twin.interop.importing.keys import Keys
+from twin.interop.importing.keys import MOST, Keys
 
 
 def kimi_linear(keys: Keys) -> Fields:
@@ -226,7 +226,7 @@ def nemotron_nas(keys: Keys) -> Fields:
     """What NVIDIA's search made of Llama: layers with attention or without, with feed-forward
     blocks of several widths or none. A layer that has neither is no layer here."""
     heads, hidden = keys.count("num_attention_heads"), keys.count("hidden_size")
-    layers, blocks = keys.count("num_hidden_layers"), keys.get("block_configs", [])
+    layers, blocks = keys.count("num_hidden_layers"), _blocks(keys)
     if len(blocks) != layers:
         keys.refuse("block_configs", f"it has {len(blocks)} layers, and the model {layers}")
     sizes = [_searched(keys, one, heads, hidden) for one in blocks]
@@ -237,6 +237,29 @@ def nemotron_nas(keys: Keys) -> Fields:
     return _of_sizes(found, own, keys.flag("mlp_bias")) | {"layers": len(found)}
 
 
+def _blocks(keys: Keys) -> list[dict[str, Fields]]:
+    """The halves of every searched layer; none, after a problem, where that is not what stands
+    there."""
+    listed: Any = keys.get("block_configs", [])
+    if isinstance(listed, list) and all(map(_is_block, cast("list[Any]", listed))):
+        return cast("list[dict[str, Fields]]", listed)
+    keys.refuse("block_configs", "it has to be a list of layers with their halves", code="TW014")
+    return []
+
+
+def _is_block(value: Any) -> bool:
+    """Whether a value is a layer of halves, whose counts are numbers."""
+    halves = list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else [None]
+    counts = [
+        cast("dict[str, Any]", half).get(key) or 1.0
+        for half in halves
+        if isinstance(half, dict)
+        for key in ("n_heads_in_group", "ffn_mult")
+    ]
+    whole = all(isinstance(half, dict) for half in halves)
+    return whole and all(isinstance(one, int | float) and 0 < one < MOST for one in counts)
+
+
 def _searched(keys: Keys, block: Fields, heads: int, hidden: int) -> tuple[int, int, int]:
     """Heads, key-value heads and feed-forward width of a searched layer; 0 where it has no such
     half."""
@@ -244,7 +267,7 @@ def _searched(keys: Keys, block: Fields, heads: int, hidden: int) -> tuple[int, 
         if odd := [key for key in _OTHERWISE if half.get(key)]:
             keys.refuse("block_configs", f"`{name}.{odd[0]}` of a layer cannot be expressed")
     attention, ffn = block.get("attention", {}), block.get("ffn", {})
-    shared = heads // (attention.get("n_heads_in_group") or heads)
+    shared = int(heads // (attention.get("n_heads_in_group") or heads))
     width = -(-int(2 * (ffn.get("ffn_mult") or 0) * hidden / 3) // 256) * 256
     there = not attention.get("no_op")
     return heads * there, shared * there, width * (not ffn.get("no_op"))

@@ -21,6 +21,10 @@ _LONGEST: Final = 60
 """Of a value that a remark shows."""
 HARMLESS: Final = Path(__file__).with_name("harmless_keys.yaml")
 """Keys of Hugging Face configurations that change neither weights nor the work of matrices."""
+MOST_LAYERS: Final = 10_000
+"""Layers that a configuration may have: five times what a scenario may."""
+MOST: Final = 10**12
+"""The most of anything else: a count of parameters."""
 
 
 @dataclass(slots=True)
@@ -55,6 +59,8 @@ class Keys:
             self.refuse(key, f"`{key}` must be a whole number", code="TW014")
         elif value < least:
             self.refuse(key, f"`{key}` must be at least {least}", code="TW015")
+        elif value > (most := MOST_LAYERS if "layers" in key else MOST):
+            self.refuse(key, f"`{key}` must be at most {most:,}", code="TW015")
         else:
             return value
         return 1
