@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
+from zlib import crc32
 
 from hypothesis import strategies as st
 
@@ -59,7 +60,8 @@ class Spoiled:
     content: bytes
 
     def __repr__(self) -> str:
-        return f"{' '.join(self.verb)} on {self.source}:\n{self.content[:4000]!r}"
+        told = f"{len(self.content)} bytes, {crc32(self.content):x}"
+        return f"{' '.join(self.verb)} on {self.source}, {told}:\n{self.content[:1500]!r}"
 
     @property
     def text(self) -> str:
