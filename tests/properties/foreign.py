@@ -25,13 +25,13 @@ _SAMPLES.mkdir()
 _SHIPPED: Final = "kimi-k2-256xh800"
 _POINTS: Final = Path(__file__).parents[2] / "scenarios/measured/h200-sxm-torch2.11/points"
 _MEASURED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
-    "track": (("track", "FILE", "--once"), ("track", "FILE", "--json", "--steps", "9")),
+    "track": (("track", "FILE", "--once"), ("track", "FILE", "--once", "--steps", "9")),
     "calibrate": (
         ("calibrate", "FILE"),
-        ("calibrate", "FILE", "--defaults", _SHIPPED, "--json"),
+        ("calibrate", "FILE", "--defaults", _SHIPPED),
         ("calibrate", "FILE", "--gpu", "h800", "--defaults", _SHIPPED),
     ),
-    "measured": (("measured", "FILE"), ("measured", "FILE", "--json")),
+    "measured": (("measured", "FILE"), ("measured", "FILE", "--quiet")),
 }
 """What is asked of logs, traces and output of tools."""
 _IMPORTING: Final = Path(__file__).parents[1] / "interop" / "importing"
