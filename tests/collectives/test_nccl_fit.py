@@ -145,6 +145,11 @@ def test_small_payloads_go_with_flags_whatever_the_choice_and_large_ones_do_not(
         flow = chosen(cluster, choice, "all_gather", 2**16, group)
         assert alone(flow, cluster, group) == pytest.approx(by_hand)
         assert chosen(cluster, choice, "all_gather", 2**28, group).own_bytes
+    plain_links = node.nvlink.model_copy(update={"flags": False})
+    others = ClusterSpec(
+        node=node.model_copy(update={"nvlink": plain_links}), nodes=2, fabric=fabric
+    )
+    assert chosen(others, "ring", "all_gather", 2**16, group).own_bytes
     apart = Placement(16, 8)
     assert chosen(cluster, "ring", "all_gather", 2**16, apart) == traffic(
         "all_gather", 2**16, apart

@@ -28,7 +28,7 @@ _MEASURED: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "track": (("track", "FILE", "--once"), ("track", "FILE", "--once", "--steps", "9")),
     "calibrate": (
         ("calibrate", "FILE"),
-        ("calibrate", "FILE", "--defaults", _SHIPPED),
+        ("calibrate", "FILE", "--defaults", _SHIPPED, "--json"),
         ("calibrate", "FILE", "--gpu", "h800", "--defaults", _SHIPPED),
     ),
     "measured": (("measured", "FILE"), ("measured", "FILE", "--quiet")),

@@ -127,14 +127,15 @@ def chosen(
 ) -> Traffic:
     """The traffic of one collective by a run's choice of algorithm. `auto` takes what is fastest on
     idle links, as the tuner of NCCL does: rings where two are equal, and the switches' help only
-    where they add up. Small payloads go with flags, whatever the choice."""
+    where they add up. Small payloads go with flags where the library has them, whatever the
+    choice."""
     every: Sequence[Algorithm] = (choice,) if choice != "auto" else ways(kind, placement)
     flows = [
         traffic(kind, bytes, placement, way)
         for way in every
         if choice != "auto" or _adds_up(cluster, way)
     ]
-    if placement.nodes == 1 and placement.size > 1:
+    if cluster.node.nvlink.flags and placement.nodes == 1 and placement.size > 1:
         flows.append(flagged(_prices(kind, placement)["ring"](bytes, placement)))
     return min(flows, key=lambda flow: alone(flow, cluster, placement))
 

@@ -88,6 +88,8 @@ class NvlinkSpec(LinkSpec):
     """what a rank's own share of a collective costs beside the bytes it sends, as a part of the
     time that the port would need for it; 0 with an efficiency that was measured of whole
     collectives"""
+    flags: Flag = True
+    """small payloads inside a node go with a flag in every word, as NCCL and RCCL send them"""
 
 
 class NicSpec(LinkSpec):

@@ -231,3 +231,17 @@ def test_the_command_tells_every_file_and_writes_one_of_each_part(
     assert files["one-node.txt"][0][0].startswith("16 times on 2 ranks of 1 node (all-reduce, ")
     assert files["one-node.txt"][1].startswith("8 times of less than 4 MiB")
     assert set(files) - {"notes.md"} == {file for file, (took, _) in files.items() if took}
+
+
+def test_an_answer_of_which_nothing_could_be_fitted_has_no_errors_to_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copies of another GPU; that its form is the documented one is checked with every answer."""
+    points = shipped_folder() / "measured" / "h200-sxm-torch2.11" / "points" / "copies.jsonl"
+    own = tmp_path / "copies.jsonl"
+    own.write_text(points.read_text().splitlines()[0] + "\n")
+    command = ["calibrate", str(own), "--defaults", "kimi-k2-256xh800", "--json"]
+    assert main([*command, "-o", str(tmp_path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["errors"]["fit"] == {"before": None, "after": None, "left_out": None}
+    assert document["files"][0]["unused"][-1].startswith("of NVIDIA H200")
