@@ -131,13 +131,15 @@ def test_port_rates_are_those_that_the_engine_plays(name: str) -> None:
 def test_transfers_in_flight_are_not_less_than_the_waits_for_them() -> None:
     """Where nothing slows a transfer, waits cannot exceed what is in flight; but for sharded
     parameters, whose gathers and reductions run on into the next pass, and for context ranks, whose
-    exchanges share NVLink with those of tensor ranks."""
+    exchanges share NVLink with those of tensor ranks. Sums of norms over tensor ranks do so, too,
+    but are small."""
     for name in set(NAMES) - {"zero3", "context"}:
+        slack = 5e-3 if name == "sequence" else 2e-5
         for node in nodes(answered(name)[2]["exposed_communication_seconds"]):
             if node.formula == "in_flight - hidden":
                 alone, hidden = (child.value or 0.0 for child in node.children)
                 # Each transfer is rounded up to whole nanoseconds.
-                assert hidden >= -2e-5 * alone
+                assert hidden >= -slack * alone
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from twin.evidence.calibrate.request import CalibrationRequest
 from twin.evidence.calibrate.result import Calibration
 from twin.evidence.calibrate.sources import Measurement
 from twin.evidence.calibrate.write import write
-from twin.evidence.validate.collectives import runs
+from twin.evidence.validate.collectives import SMALL, runs
 from twin.evidence.validate.suite import read_suite
 from twin.loading import load, load_part
 from twin.loading.files import shipped_folder
@@ -204,6 +204,7 @@ def published(file: str) -> list[Measurement]:
         Measurement(run.kind, run.payload, run.ranks, 1, seconds, "s", row.id)
         for row in rows
         for run, seconds in runs(row)
+        if run.payload >= SMALL
     ]
 
 

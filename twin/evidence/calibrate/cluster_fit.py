@@ -162,8 +162,14 @@ def predicted(measured: Measurement, cluster: ClusterSpec) -> float:
             if kind == "message":
                 flow = _message(measured.size, placement)
             else:
-                flow = chosen(cluster, "auto", kind, measured.size, placement)  # pyright: ignore[reportArgumentType]
+                flow = chosen(_large(cluster), "auto", kind, measured.size, placement)  # pyright: ignore[reportArgumentType]
             return alone(flow, cluster, placement)
+
+
+def _large(cluster: ClusterSpec) -> ClusterSpec:
+    """The cluster as the catalog's numbers are fitted: on payloads that go without flags."""
+    nvlink = cluster.node.nvlink.model_copy(update={"flags": False})
+    return cluster.model_copy(update={"node": cluster.node.model_copy(update={"nvlink": nvlink})})
 
 
 def _placement(measured: Measurement, fabric: FabricSpec) -> Placement:
