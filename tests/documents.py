@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,6 +57,10 @@ _KNOWN: Final[Mapping[str, Any]] = {
 """Schemas of sections that stand in many answers, by key."""
 _WIDTH: Final = 180
 """Characters of a line of a schema."""
+_SHARED: Final = 90
+"""Characters from which a part that stands in several places is written once, under `$defs`."""
+_PLACES: Final = frozenset({"properties", "items", "anyOf", "additionalProperties"})
+"""Words of a schema under which parts stand that have no key of their own."""
 _FORMS: Final = ("kind", "format", "topic")
 """Keys that say which of several forms a document has."""
 
@@ -141,6 +146,45 @@ def _of_names(part: dict[str, Any]) -> dict[str, Any] | None:
     return fields[0] if alike else {}
 
 
+def shared(whole: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose parts that stand in several places are written once, the largest first, each
+    under the first key that has it."""
+    parts: dict[str, Any] = {"": json.loads(json.dumps(whole, sort_keys=True))}
+    while repeated := [item for item in _places(parts).items() if len(item[1]) > 1]:
+        text, keys = max(repeated, key=lambda item: (len(item[0]), item[0]))
+        numbered = (f"{keys[0]}_{number}" for number in count(2))
+        name = next(name for name in chain(keys[:1], numbered) if name not in parts)
+        parts = {key: _referring(part, text, name) for key, part in parts.items()}
+        parts[name] = json.loads(text)
+    whole = parts.pop("")
+    return {**whole, "$defs": parts} if parts else whole
+
+
+def _places(part: Any, key: str = "") -> dict[str, list[str]]:
+    """The text of each part long enough to be written once: the keys under which it stands."""
+    places: dict[str, list[str]] = defaultdict(list)
+    if isinstance(part, dict) and "type" in part and len(text := json.dumps(part)) >= _SHARED:
+        places[text].append(key)
+    values = part.items() if isinstance(part, dict) else [(key, one) for one in part]
+    for name, value in values:
+        if isinstance(value, dict | list):
+            found = _places(value, key if name in _PLACES else name)
+            for text, keys in found.items():
+                places[text] += keys
+    return places
+
+
+def _referring(part: Any, text: str, name: str) -> Any:
+    """A part with a reference to `name` wherever it has the schema of this text."""
+    if isinstance(part, list):
+        return [_referring(one, text, name) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if json.dumps(part) == text:
+        return {"$ref": f"#/$defs/{name}"}
+    return {key: _referring(value, text, name) for key, value in part.items()}
+
+
 def dumped(part: Any, indent: int = 0) -> str:
     """JSON text in sorted order; what fits on a line stays on it."""
     line = json.dumps(part, sort_keys=True)
@@ -166,7 +210,7 @@ def main() -> int:
         for path in sorted(Path(folder).glob("*.json")):
             found[path.stem.rpartition("-")[0]].append(json.loads(path.read_text()))
     for verb, documents in found.items():
-        text = dumped(schema(verb, documents))
+        text = dumped(shared(schema(verb, documents)))
         (FOLDER / f"{verb}.json").write_text(f"{text}\n", encoding="utf-8")
         print(f"{verb}: {len(documents)} documents")
     return code

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from tests.cli.conftest import Command
-from tests.documents import FOLDER, schema, validator
+from tests.documents import FOLDER, schema, shared, validator
 from twin.cli.verbs import verbs
 
 WITHOUT = {"new"}
@@ -50,3 +50,16 @@ def test_a_schema_keeps_what_all_have_and_makes_a_map_of_names_that_are_data() -
     assert made["properties"]["by"]["additionalProperties"] == {"type": "number"}
     assert made["properties"]["of"]["required"] == ["p", "q"]
     assert made["properties"]["kind"] == {"const": "a"}
+
+
+def test_parts_that_stand_in_several_places_are_written_once_and_mean_the_same() -> None:
+    span = {"from_seconds": 1.5, "to_seconds": 2.5, "why": "it waits for weights"}
+    document = {"version": 1, "kind": "a", "first": [span], "again": [span], "within": span}
+    whole = schema("run", [document])
+    short = shared(whole)
+    assert list(short["$defs"]) == ["again", "within"]
+    assert short["properties"]["first"] == short["properties"]["again"]
+    for made in (whole, short):
+        Draft202012Validator(made).validate(document)
+        with pytest.raises(ValidationError):
+            Draft202012Validator(made).validate(document | {"first": [{**span, "why": 1}]})
