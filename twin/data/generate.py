@@ -21,12 +21,17 @@ simulator writes, the agent's own cache is counted once only.
 
 from __future__ import annotations
 
-from twin.data.ranges import reach
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import log
+from typing import Final
+
 from twin.data.types import Generation, Job, JobRun, RequestGroup, RequestGroupRun
 from twin.errors import Problem, ScenarioError
 from twin.inference.curve import Request, pace
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import room
+from twin.loading.input_ranges import at_both_ends, spread
 from twin.scenario import Scenario
 from twin.spec.data import (
     CorpusSpec,
@@ -35,6 +40,21 @@ from twin.spec.data import (
     TrajectoriesSpec,
     TrajectoryRecipe,
 )
+
+ROOTS: Final = (
+    "data.engine",
+    "data.rephrasing",
+    "data.trajectories",
+    "calibration",
+    "cluster.fabric",
+    "cluster.node.nic",
+    "cluster.node.nvlink",
+)
+"""Sections whose ranges move the days of generation."""
+_SHOWN: Final = 5
+"""Numbers that are named, of those that move the days most."""
+_LEAST: Final = 0.002
+"""Changes below this are not named."""
 
 
 def rephrasing_job(recipe: RephrasingRecipe, corpus: CorpusSpec, *, prefix_cache: bool) -> Job:
@@ -134,7 +154,7 @@ def generation(scenario: Scenario, *, ranges: bool = True) -> Generation | None:
     except ScenarioError as error:
         raise ScenarioError(scenario.locate(error.problems)) from None
     if ranges:
-        jobs = reach(scenario, jobs, _jobs_alone)
+        jobs = _with_ranges(scenario, jobs)
     return Generation(
         jobs=jobs,
         model=server.model.name,
@@ -162,9 +182,28 @@ def jobs_of(data: DataSpec) -> tuple[Job, ...]:
     return tuple(found)
 
 
-def _jobs_alone(scenario: Scenario) -> tuple[JobRun, ...]:
+def _with_ranges(scenario: Scenario, jobs: Sequence[JobRun]) -> tuple[JobRun, ...]:
+    """The jobs, each with the range of its days and the numbers that move it most."""
+    moves: list[dict[str, tuple[float, float]]] = [{} for _ in jobs]
+    for path, *ends in at_both_ends(scenario, ROOTS, _days):
+        for at, job in enumerate(jobs):
+            low, high = (end[at] / job.days if end and job.days else 1.0 for end in ends)
+            moves[at][path] = low, high
+    return tuple(_with_range(job, own) for job, own in zip(jobs, moves, strict=True))
+
+
+def _days(scenario: Scenario) -> list[float]:
     found = generation(scenario, ranges=False)
-    return found.jobs if found else ()
+    return [job.days for job in found.jobs] if found else []
+
+
+def _with_range(job: JobRun, moves: Mapping[str, tuple[float, float]]) -> JobRun:
+    if not moves:
+        return job
+    low, high = spread(moves.values())
+    order = sorted(moves.items(), key=lambda item: -abs(log(item[1][1]) - log(item[1][0])))
+    named = [(path, *pair) for path, pair in order[:_SHOWN] if abs(log(pair[1] / pair[0])) > _LEAST]
+    return replace(job, interval=(job.days * low, job.days * high), drivers=tuple(named))
 
 
 def _engine(scenario: Scenario) -> Engine:

@@ -6,21 +6,18 @@ they add at 128k. FLOP are no seconds: attention to a cache waits for memory, wh
 read once as well, and prompts wait for arithmetic. So FLOP, by the report's own count and as
 engines decode, stand beside seconds and bytes here.
 
-Intervals: no published run tells of a whole curve, so every number of the engine, the calibration
-and the links that has a range is put to either end, one at a time, and what that makes of a step
-adds up as independent errors do, in logarithms. They are ranges of inputs: nobody can say how many
-of ten cases lie inside. What an engine loses over hours (`utilisation`) is not among them.
+Intervals: no published run tells of a whole curve, so they are what the ranges of the engine, the
+calibration and the links make of a step (`twin.loading.input_ranges`). What an engine loses over
+hours (`utilisation`) is not among them.
 
 What is said of an engine over users and context, in sentences and in cells of tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, hypot, log
+from math import log
 from typing import Any, Final, Literal
-
-from pydantic import ValidationError
 
 from twin.arch.inference import with_heads
 from twin.errors import Problem, ScenarioError
@@ -38,7 +35,7 @@ from twin.inference.curve import (
 from twin.inference.engine import Engine, engine
 from twin.inference.kv_capacity import cached_bytes, room
 from twin.inference.seconds import decode_pass
-from twin.loading.files import ranges, with_number
+from twin.loading.input_ranges import at_both_ends, spread
 from twin.reports.inference import LONG, conventions
 from twin.reports.table import Table, count, digits, duration, flop, gibibytes, headed, signed
 from twin.scenario import Scenario
@@ -110,14 +107,6 @@ class Reach:
     def to_json(self) -> dict[str, Any]:
         """All fields."""
         return {"low": self.low, "high": self.high, "drivers": list(self.drivers)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """The engine with the number at a path at either end of its range, where there can be one."""
-
-    path: str
-    engines: tuple[Engine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,36 +203,26 @@ def _model(scenario: Scenario, path: str) -> ModelSpec:
     return (scenario.data.model if scenario.data else None) or scenario.model
 
 
-def _reach(server: Engine, at: AtContext, written: int, ends: Sequence[_Ends]) -> Reach:
+def _reach(server: Engine, at: AtContext, written: int, ends: Mapping[str, list[Engine]]) -> Reach:
     """How far tokens per second at the largest batch of a context lie off."""
-    now, low, high = _step(server, at, written), 0.0, 0.0
-    sizes: list[tuple[float, str]] = []
-    for one in ends:
-        # A longer step gives fewer tokens.
-        changes = [log(now / _step(other, at, written)) for other in one.engines]
-        low, high = hypot(low, min(0.0, 0.0, *changes)), hypot(high, max(0.0, 0.0, *changes))
-        sizes.append((max(map(abs, changes), default=0.0), one.path))
+    now = _step(server, at, written)
+    changes = {  # a longer step gives fewer tokens
+        path: [now / _step(other, at, written) for other in others] for path, others in ends.items()
+    }
+    sizes = [
+        (max((abs(log(one)) for one in own), default=0.0), path) for path, own in changes.items()
+    ]
     named = tuple(path for size, path in sorted(sizes, reverse=True)[:_SHOWN] if size > _LEAST)
-    return Reach(exp(-low), exp(high), named)
+    return Reach(*spread(changes.values()), named)
 
 
-def _ends(scenario: Scenario, path: str) -> list[_Ends]:
-    """The engine at either end of every range that a step may depend on."""
-    found: list[_Ends] = []
-    for name, *pair in ranges(scenario, (f"{path}.", *ROOTS)):
-        if name in (f"{path}.utilisation", f"{path}.batch"):
-            continue  # neither is part of a step
-        others = (_other(scenario, path, name, end) for end in pair)
-        found.append(_Ends(name, tuple(one for one in others if one)))
-    return found
-
-
-def _other(scenario: Scenario, path: str, name: str, value: Any) -> Engine | None:
-    """The engine with another number; None where there can be none."""
-    try:
-        return engines_of(with_number(scenario, name, value))[path]
-    except (ScenarioError, ValidationError):
-        return None
+def _ends(scenario: Scenario, path: str) -> dict[str, list[Engine]]:
+    """The engine at either end of every range that a step may depend on, where there can be one."""
+    found = at_both_ends(scenario, (f"{path}.", *ROOTS), lambda changed: engines_of(changed)[path])
+    no_part_of_a_step = (f"{path}.utilisation", f"{path}.batch")
+    return {
+        name: [one for one in ends if one] for name, *ends in found if name not in no_part_of_a_step
+    }
 
 
 def _step(server: Engine, at: AtContext, written: int) -> float:

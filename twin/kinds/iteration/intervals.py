@@ -2,30 +2,27 @@
 
 Training: as far as published steps say (`twin.reports.interval`), four of five of which lie inside;
 and as far as the tuned stack, where the software is assumed.
-Rollouts: no published run tells, so every number of the engine, the calibration and the links that
-has a range is put to either end, one at a time, and what that makes of a decode step adds up as
-independent errors do, in logarithms: what rollouts take is steps. Both at once is the iteration's
-interval; the update and the switches stay as they are. It breaks where something that no number
-says, such as how lengths are spread, is wrong.
+Rollouts: no published run tells, so what the ranges of the engine, the calibration and the links
+make of a decode step (`twin.loading.input_ranges`): what rollouts take is steps. Both at once is
+the iteration's interval; the update and the switches stay as they are. It breaks where something
+that no number says, such as how lengths are spread, is wrong.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import exp, hypot, log
+from math import log
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from twin.engine import lower, simulate
-from twin.errors import ScenarioError
 from twin.inference.seconds import decode_pass
 from twin.kinds.iteration.simulate import length_of
 from twin.kinds.iteration.types import IterationPlan, IterationTrace, Phase, Round
 from twin.kinds.rollouts.plan import server_of
-from twin.loading.files import ranges, with_number
+from twin.loading.input_ranges import at_both_ends, spread
 from twin.reports.interval import circumstances, reach, shipped
 from twin.reports.tuned_step import tuned_step
+from twin.scenario import Scenario
 
 ROOTS: Final = (
     "rl.rollout.engine",
@@ -87,24 +84,13 @@ def _middle(plan: IterationPlan, trace: IterationTrace) -> tuple[int, float]:
 
 
 def _rollout(plan: IterationPlan, batch: int, cached: float) -> Interval:
-    now = decode_pass(plan.server, batch, cached).seconds
-    low = high = 0.0
-    for path, *ends in ranges(plan.scenario, ROOTS):
-        changes = [0.0]
-        for end in ends:
-            other = _step(plan, path, end, batch, cached)
-            changes.append(log(other / now) if other else 0.0)
-        low, high = hypot(low, min(changes)), hypot(high, max(changes))
-    return exp(-low), exp(high)
-
-
-def _step(plan: IterationPlan, path: str, value: Any, batch: int, cached: float) -> float | None:
-    """Seconds of a decode step with another number at a path; None where there can be none."""
-    try:
-        scenario = with_number(plan.scenario, path, value)
+    def step(scenario: Scenario) -> float:
+        """Seconds of a decode step."""
         assert scenario.rl is not None, "it has rollouts"
         nodes: dict[str, Any] = {"nodes": plan.rollouts.nodes}
         rollouts = scenario.rl.rollout.model_copy(update=nodes)
         return decode_pass(server_of(scenario, rollouts)[0], batch, cached).seconds
-    except (ScenarioError, ValidationError):
-        return None
+
+    now = decode_pass(plan.server, batch, cached).seconds
+    found = at_both_ends(plan.scenario, ROOTS, step)
+    return spread([end / now for end in ends if end] for _, *ends in found)
