@@ -11,15 +11,17 @@ import typer
 
 from twin.answers import runs_folder
 from twin.cli.answer import answered
-from twin.cli.measured_traces import measured_traces
 from twin.cli.output import Output
+from twin.engine import plan
 from twin.engine.trace import Trace
 from twin.evidence.measured.compare import StepComparison, compare_actions, compare_steps, sentence
 from twin.evidence.measured.run_folder import MeasuredRun, read, runs_in
 from twin.evidence.measured.step import trace
 from twin.evidence.measured.summary import RunSummary, summary
+from twin.evidence.traces.answer import traced
 from twin.interop.recognise import recognise
 from twin.kinds.base import Fidelity
+from twin.loading import load
 from twin.loading.files import display
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, in_seconds, mean
 from twin.reports.table import Table, duration, headed, show, signed, signed_duration
@@ -196,3 +198,18 @@ def _run_table(run: MeasuredRun, found: RunSummary) -> Table:
     table.add_row("Written", header.created or "unknown")
     table.add_row("Files", str(display(run.folder)))
     return table
+
+
+def measured_traces(
+    paths: Sequence[str],
+    scenario: str | None,
+    sets: Sequence[str],
+    step: int | None,
+    output: Output,
+) -> None:
+    """Where the steps of these ranks went, with what a scenario's plan says of their layers."""
+    planned = plan(load(scenario, sets)) if scenario is not None else None
+    found = traced(map(Path, paths), planned, step)
+    for text in found.troubles:
+        output.message(text)
+    output.answer(found.document, found.sentences, found.tables)

@@ -11,7 +11,7 @@ from tests.evidence.live.test_event_files import part, varint
 from twin.errors import UsageError
 from twin.evidence.traces import chakra
 from twin.evidence.traces.accounted import accounted
-from twin.evidence.traces.read import read_rank
+from twin.evidence.traces.answer import read_rank
 
 COMPUTE, COLLECTIVE = 4, 7
 

@@ -12,8 +12,8 @@ from reference.parallel.overlap import Running, Turns
 from reference.parallel.timeline import Tape
 from tests.evidence.traces.traces import event, trace_file
 from twin.evidence.traces.accounted import accounted
+from twin.evidence.traces.answer import read_rank
 from twin.evidence.traces.meetings import meetings
-from twin.evidence.traces.read import read_rank
 
 
 def note(name: str, start: float, end: float, thread: int = 1) -> dict[str, object]:

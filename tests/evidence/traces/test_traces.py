@@ -17,11 +17,11 @@ from twin.engine import plan
 from twin.errors import UsageError
 from twin.evidence.traces import chrome
 from twin.evidence.traces.accounted import accounted
+from twin.evidence.traces.answer import read_rank
 from twin.evidence.traces.chrome import Chrome
 from twin.evidence.traces.kernels import UNKNOWN, cause_of, kind_of
 from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.predicted import predicted_layers
-from twin.evidence.traces.read import read_rank
 
 PUBLIC = Path(__file__).parents[4] / "shared/data/traces/deepseek-v3-train-pair-h800.json.gz"
 GEMM = "void cutlass::device_kernel<GemmKernel>"

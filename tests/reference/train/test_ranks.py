@@ -27,8 +27,8 @@ from tests.reference.train.mini import Load
 from twin.evidence.measured import step as measured
 from twin.evidence.measured.run_folder import read as measured_run
 from twin.evidence.traces.accounted import accounted
+from twin.evidence.traces.answer import read_rank, together
 from twin.evidence.traces.meetings import meetings
-from twin.evidence.traces.read import read_rank, together
 
 K2 = "{kind: interleaved_1f1b, extra_warmup: 1, overlap_all_to_all: true, defer_weight_grad: true}"
 EXACT = [

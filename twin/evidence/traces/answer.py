@@ -9,11 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from twin.errors import Problem, UsageError
 from twin.evidence.traces.accounted import Accounted, accounted
+from twin.evidence.traces.chakra import read_chakra
+from twin.evidence.traces.host import read_host
 from twin.evidence.traces.meetings import meetings
 from twin.evidence.traces.predicted import EXCHANGES, PredictedLayers, predicted_layers
-from twin.evidence.traces.rank import RankTrace
-from twin.evidence.traces.read import read_rank, together
+from twin.evidence.traces.rank import RankTrace, read_gpus
+from twin.interop.recognise import recognise, stranger
+from twin.loading.files import display
 from twin.planning.types import Mesh, Plan
 from twin.reports.breakdown import CAUSE_WORDS, CAUSES, in_seconds
 from twin.reports.table import Table, duration, headed, show, signed
@@ -265,3 +269,24 @@ def _rank_table(ranks: Sequence[TracedRank]) -> Table:
     if len(ranks) > _LISTED:
         table.add_row(f"and {len(ranks) - _LISTED:,} more")
     return table
+
+
+def read_rank(path: Path) -> Sequence[RankTrace]:
+    """What each GPU of a trace did, or its host where there is none. Raises `UsageError` where
+    nothing ran."""
+    formats = recognise(path)
+    if (problem := stranger(formats, display(path), "measured")) is not None:
+        raise UsageError([problem])
+    if any(one.name == "chakra" for one in formats):
+        return read_chakra(path)
+    found = read_gpus(path) or read_host(path)
+    if not found:
+        message = f"`{display(path)}` holds no kernel of a GPU, and no operator or named pass"
+        fix = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        raise UsageError([Problem("TW358", "", message, fix)])
+    return found
+
+
+def together(ranks: Iterable[RankTrace]) -> list[RankTrace]:
+    """By rank, as far as they say which they are."""
+    return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.device))

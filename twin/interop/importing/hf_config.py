@@ -22,20 +22,17 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.hf_decoder import Family, activation, decoder, families, feeds_of
-from twin.interop.importing.hf_hybrids import (
-    gpt_oss,
-    kimi_linear,
-    lfm2,
-    mamba_hybrid,
-    minimax,
-    nemotron_h,
-    nemotron_nas,
-    openelm,
-    qwen3_next,
+from twin.interop.importing.hf_decoder import (
+    Family,
+    Fields,
+    activation,
+    decoder,
+    dense,
+    families,
+    feeds_of,
+    latent,
 )
-from twin.interop.importing.hf_mixtures import bailing_moe, longcat_flash
-from twin.interop.importing.hf_parts import Fields, dense, latent
+from twin.interop.importing.hf_hybrids import HYBRIDS
 from twin.interop.importing.hf_vision import language, qwen2_5_vl, qwen2_vl, unnested
 from twin.interop.importing.keys import Keys, keys_of, model_type, read_keys
 from twin.loading.files import table
@@ -241,22 +238,7 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "deepseek_v2": _deepseek,
     "deepseek_v32": _deepseek_sparse,
     "glm_moe_dsa": _deepseek_sparse,
-    "bailing_moe": bailing_moe,
-    "longcat_flash": longcat_flash,
-    "minimax": minimax,
-    "minimax_m1": minimax,
-    "kimi_linear": kimi_linear,
-    "granitemoehybrid": mamba_hybrid,
-    "bamba": mamba_hybrid,
-    "lfm2": lfm2,
-    "lfm2_moe": lfm2,
-    "qwen3_next": qwen3_next,
-    "qwen3_5_text": qwen3_next,
-    "qwen3_5_moe_text": qwen3_next,
-    "nemotron_h": nemotron_h,
-    "nemotron-nas": nemotron_nas,
-    "openelm": openelm,
-    "gpt_oss": gpt_oss,
+    **HYBRIDS,
     "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     **{name: partial(decoder, own=own) for name, own in families().items()},

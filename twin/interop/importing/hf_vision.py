@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from twin.interop.importing.hf_decoder import decoder, families
-from twin.interop.importing.hf_parts import Fields
+from twin.interop.importing.hf_decoder import Fields, decoder, families
 from twin.interop.importing.keys import Keys
 from twin.loading.tree import Branch
 
