@@ -31,8 +31,7 @@ the last S is all work is a bound (`StepBound.nanoseconds`).
 Then it closes: when all ranks have agreed on the gradient norm, the stage with most layers updates
 and gathers, as the engine has it (`closing`). Messages between stages, copies to the host,
 reductions, and what shares links, or SMs with other than exchanges of experts, are left out: they
-add time. `twin.explore.search.least_times` says what one layer costs at least, and
-`twin.explore.search.bubble` how the schedule's order bounds a step.
+add time. `twin.explore.search.least_times` says what one layer costs at least.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ from twin.engine.closing import closed, closing_ns
 from twin.explore.search.least_times import (
     BEHIND,
     COPIES,
+    WAYS,
     LayerTimes,
     idle_costs,
     kinds_of,
@@ -196,13 +196,7 @@ def step_bound(
         starts = ((of.passes["F"].alone, one) for one, of in blocks)
         pairs_of = [(begins / one[0], one[2] / one[1]) for begins, one in starts]
         delays = (min(1.0, *(a for a, _ in pairs_of)), min(1.0, *(b for _, b in pairs_of)))
-    busy = defaultdict[int, float](float)
-    for layer in model:
-        for kind in ("F", "B"):
-            for stream, time in layer.passes[kind].busy.items():
-                # A stage whose backward follows at once sends nothing away: copies bound no split.
-                if evenly or stream not in COPIES:
-                    busy[stream] += copies * layer.count * time / stages
+    busy = min(_busiest(model, WAYS[kind], copied=evenly) for kind in kinds)
     return StepBound(
         stages=stages,
         mean=total / stages,
@@ -216,8 +210,19 @@ def step_bound(
         evenly=evenly,
         heaviest=(max(one[0] for one, _ in blocks), max(one[1] for one, _ in blocks)),
         delays=delays,
-        busy=max(busy.values(), default=0.0),
+        busy=copies * busy / stages,
     )
+
+
+def _busiest(model: Sequence[LayerTimes], passes: Sequence[Pass], *, copied: bool) -> float:
+    """Nanoseconds of the busiest stream of transfers in these passes of all layers. A stage whose
+    backward follows at once sends nothing away: copies bound no split."""
+    busy = defaultdict[int, float](float)
+    for layer in model:
+        for stream, time in (one for kind in passes for one in layer.passes[kind].busy.items()):
+            if copied or stream not in COPIES:
+                busy[stream] += layer.count * time
+    return max(busy.values(), default=0.0)
 
 
 def _lightest(weights: Sequence[tuple[float, int]], count: int) -> float:

@@ -16,15 +16,14 @@ from math import inf
 from typing import Final
 
 from twin.explore.search.bounds import Memo, backwards, closing, step_bound
-from twin.explore.search.bubble import MOST_CHUNKS, bubble, on_paths
-from twin.explore.search.least_times import LayerTimes, model_times
+from twin.explore.search.least_times import WAYS, LayerTimes, model_times
 from twin.explore.search.room import Held, held_bytes, rooms, waiting
 from twin.explore.search.space import Grid, ParallelLayout, Space, Turn
 from twin.planning import feasibility
 from twin.planning.feasibility import CODES, RULES, Rule, microbatches
 from twin.planning.model_rules import every_second_product_is_known, fully_shard_shards_parameters
 from twin.scenario import Scenario
-from twin.schedules.base import Schedule
+from twin.schedules.base import Pass
 
 OF_THE_TURN: Final[tuple[Rule, ...]] = (
     feasibility.every_stage_has_a_layer,
@@ -140,19 +139,27 @@ class Judge:
         if broken := _first(OF_THE_GRID, first.applied(self.scenario)):
             self.found.pruned[broken] += below
             return
+        known = Memo()
         for turn in turns:
-            self._turn(grid, turn, zeros)
+            self._turn(grid, turn, zeros, known)
 
-    def _turn(self, grid: Grid, turn: Turn, zeros: Sequence[int]) -> None:
-        """Judge all layouts of one micro-batch and schedule."""
+    def _turn(self, grid: Grid, turn: Turn, zeros: Sequence[int], known: Memo) -> None:
+        """Judge all layouts of one micro-batch and schedule; what is `known` of the grid's other
+        ones is asked once per size of the micro-batch."""
         space = self.space
-        scenario = space.layout(grid, turn, zeros[0], space.memory[0]).applied(self.scenario)
-        broken = _first(OF_THE_BATCH, scenario)
-        count = 0 if broken else microbatches(scenario)
+
+        def applied() -> Scenario:
+            return space.layout(grid, turn, zeros[0], space.memory[0]).applied(self.scenario)
+
+        def batches() -> tuple[str | None, int]:
+            broken = _first(OF_THE_BATCH, scenario := applied())
+            return broken, 0 if broken else microbatches(scenario)
+
+        broken, count = known.once(batches, turn.micro_batch)
         # Schedules and policies are the space's own objects: their identity is quicker to compare.
         key = grid.pipeline, id(turn.schedule), turn.virtual, count
         if broken := broken or self._known.once(
-            lambda: _first(OF_THE_TURN, scenario), "turn", *key
+            lambda: _first(OF_THE_TURN, applied()), "turn", *key
         ):
             self.found.pruned[broken] += len(zeros) * len(space.memory)
             return
@@ -188,12 +195,12 @@ class Judge:
             lambda: waiting(schedule, shape, count, away=away),
             *("waits", id(schedule), *shape, count, away),
         )
-        times, copies = self._times(layout), self._copies(layout)
+        kinds = backwards(schedule, shape, count)
+        times, copies = self._times(layout, kinds), self._copies(layout)
         held = self._held(layout)
         found = rooms(times, held, waits, self._budget) if copies == 1 else ()
         if found is None:
             return MEMORY
-        kinds = backwards(schedule, shape, count)
         least, guess = self._known.once(
             lambda: [
                 step_bound(times, schedule, shape, kinds, evenly=one) for one in (False, True)
@@ -202,7 +209,6 @@ class Judge:
         )
         closes, reduces = self._closing(layout)
         least_ns = least.nanoseconds(count // copies, found)
-        least_ns = max(least_ns, self._paths(schedule, shape, count, times))
         # Stages of a staggered step do not wait for each other's norms.
         least_ns += 0.0 if schedule.staggered else closes
         if least_ns > self.slowest_ns:
@@ -213,23 +219,6 @@ class Judge:
         guess_ns += closes + reduces / layout.virtual
         self.found.candidates.append(Candidate(layout, least_ns, guess_ns, usual is not None))
         return None
-
-    def _paths(
-        self, schedule: Schedule, shape: tuple[int, int], count: int, times: Sequence[LayerTimes]
-    ) -> float:
-        """The least step with the schedule's bubble, before it closes."""
-        key, kinds = (id(schedule), *shape, count), backwards(schedule, shape, count)
-        if shape[0] * shape[1] > MOST_CHUNKS:
-            return 0.0
-
-        def least() -> float:
-            model = self._known.once(
-                lambda: on_paths(times, kinds, pairs=schedule.pairs),
-                *("on paths", id(times), kinds, schedule.pairs),
-            )
-            return bubble(schedule, shape, count).nanoseconds(model)
-
-        return self._known.once(least, "paths", id(times), *key)
 
     @property
     def _budget(self) -> float:
@@ -242,17 +231,21 @@ class Judge:
             lambda: schedule.chunk_map(*shape).copies, "copies", id(schedule), *shape
         )
 
-    def _times(self, layout: ParallelLayout) -> tuple[LayerTimes, ...]:
-        """The least times of the layers, as the layout cuts them: from ZeRO-2 on passes reduce or
-        gather over all replicas."""
+    def _times(self, layout: ParallelLayout, kinds: Sequence[Pass]) -> tuple[LayerTimes, ...]:
+        """The least times of the layers, as the layout cuts them, with these kinds of backward
+        passes: from ZeRO-2 on passes reduce or gather over all replicas."""
+        pairs = layout.schedule.pairs
+        if layout.pipeline > 1:
+            # All schedules of a pipeline share them.
+            kinds, pairs = tuple(WAYS), True
         wide = (layout.zero, layout.nodes, layout.pipeline) if layout.zero >= 2 else ()
         if self.scenario.train.routing.kind != "balanced":
             # What experts keep depends on how many layers of them a rank has.
             wide = (*wide, layout.pipeline, self._copies(layout))
         return self._known.once(
-            lambda: model_times(layout.applied(self.scenario)),
+            lambda: model_times(layout.applied(self.scenario), kinds, pairs=pairs),
             *("times", layout.tensor, layout.context, layout.expert, layout.expert_tensor),
-            *(layout.micro_batch, id(layout.memory), *wide),
+            *(layout.micro_batch, id(layout.memory), *wide, kinds, pairs),
         )
 
     def _closing(self, layout: ParallelLayout) -> tuple[float, float]:

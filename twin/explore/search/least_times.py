@@ -21,7 +21,7 @@ order layouts, and never to leave one out.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -123,15 +123,22 @@ def kinds_of(scenario: Scenario) -> list[tuple[Layer, int]]:
     return [(kinds[key], count) for key, count in Counter(map(id, layers)).items()]
 
 
-def model_times(scenario: Scenario) -> tuple[LayerTimes, ...]:
-    """The least times of each kind of a scenario's layers as its layout cuts them. Raises
-    ValueError where the degrees do not divide the model."""
+WAYS: Final[Mapping[Pass, tuple[Pass, ...]]] = {"B": ("F", "B"), "I": ("F", "I", "W")}
+"""All passes of a micro-batch, by the kind of backward."""
+
+
+def model_times(
+    scenario: Scenario, kinds: Sequence[Pass] = ("B", "I"), *, pairs: bool = True
+) -> tuple[LayerTimes, ...]:
+    """The least times of each kind of a scenario's layers as its layout cuts them, for backward
+    passes of these kinds, in pairs or in none. Raises ValueError where the degrees do not divide
+    the model."""
     costs = idle_costs(unplanned(scenario))
-    made = [_layer_times(one, costs, scenario, count) for one, count in kinds_of(scenario)]
-    return crowded(made)
+    made = [_layer_times(one, costs, kinds, pairs=pairs) for one in kinds_of(scenario)]
+    return crowded(made, kinds) if pairs else tuple(made)
 
 
-def crowded(made: Sequence[LayerTimes]) -> tuple[LayerTimes, ...]:
+def crowded(made: Sequence[LayerTimes], kinds: Sequence[Pass]) -> tuple[LayerTimes, ...]:
     """The layers with what their exchanges cost their kernels.
 
     On a stage kernels K and exchanges H have to run. The shortest way hides exchanges under the
@@ -140,8 +147,8 @@ def crowded(made: Sequence[LayerTimes]) -> tuple[LayerTimes, ...]:
     take s times as long beside an exchange. That adds up over layers, whichever a stage holds: weak
     duality of linear programs."""
     found, prices = [dict[Pass, tuple[float, float]]() for _ in made], dict[Pass, float]()
-    ways: dict[Pass, tuple[Pass, ...]] = {"B": ("F", "B"), "I": ("F", "I", "W")}
-    for kind, passes in ways.items():
+    for kind in kinds:
+        passes = WAYS[kind]
         price = prices[kind] = _price(made, passes)
         for layer, own in zip(made, found, strict=True):
             lost = [_lost(layer.passes[one], price) for one in passes]
@@ -187,32 +194,41 @@ def idle_costs(plan: Plan) -> CostModel:
     return replace(costs, host=HostCosts(free))
 
 
-def _layer_times(layer: Layer, costs: CostModel, scenario: Scenario, count: int) -> LayerTimes:
-    one = (layer,)
+def _layer_times(
+    kind_of_layer: tuple[Layer, int], costs: CostModel, kinds: Sequence[Pass], *, pairs: bool
+) -> LayerTimes:
+    layer, count = kind_of_layer
+    needed: set[Pass] = {one for kind in kinds for one in WAYS[kind]}
     templates: dict[Pass, Template] = {
-        "F": forward_pass(one, costs),
-        "B": backward_pass(one, costs),
-        "I": input_pass(one, costs),
-        "W": weight_pass(one, costs),
+        one: make((layer,), costs) for one, make in PASSES.items() if one in needed
     }
-    profile = scenario.calibration
+    copies, passes = _copies(layer, costs), dict[Pass, Least]()
+    for one, made in templates.items():
+        found = least(made, costs.alone)
+        held, slower = _held(made, costs) if pairs else (0.0, ())
+        busy = {**found.busy, **copies.get(one, {})}
+        passes[one] = replace(found, busy=busy, held=held, beside=slower)
+    profile = costs.calibration
     beside = OverlapLoss(nanoseconds(profile.expert_wait), profile.expert_contention)
-    passes: dict[Pass, Least] = {kind: least(made, costs.alone) for kind, made in templates.items()}
-    for kind, made in templates.items():
-        held, slower = _held(made, costs)
-        passes[kind] = replace(passes[kind], held=held, beside=slower)
-    for kind, busy in _copies(layer, costs).items():
-        passes[kind] = replace(passes[kind], busy={**passes[kind].busy, **busy})
-    pairs: dict[Pass, float] = {
-        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside) for kind in ("B", "I")
+    paired: dict[Pass, float] = {
+        kind: pair_ns((templates["F"], templates[kind]), costs.alone, beside)
+        for kind in (kinds if pairs else ())
     }
     return LayerTimes(
         layer=layer,
         count=count,
         passes=passes,
-        paired=pairs,
+        paired=paired,
         kept=kept_bytes(layer, layer.policy),
     )
+
+
+PASSES: Final[Mapping[Pass, Callable[[Iterable[Layer], CostModel], Template]]] = {
+    "F": forward_pass,
+    "B": backward_pass,
+    "I": input_pass,
+    "W": weight_pass,
+}
 
 
 def _held(template: Template, costs: CostModel) -> tuple[float, tuple[tuple[float, float], ...]]:
