@@ -1,11 +1,13 @@
-"""How many plans a core lowers per second, memory ledger included: Kimi K2 on 2,048 H800, and
-random layouts of its class, each seen once. Seconds of the processor; layouts are made and judged
-by the rules before the clock starts."""
+"""How many plans a core lowers and simulates per second: Kimi K2 on 2,048 H800, and random layouts
+of it there, each seen once. Seconds of the processor; layouts are made and judged by the rules
+before the clock starts."""
 
 from __future__ import annotations
 
 import gc
 import random
+from dataclasses import replace
+from statistics import median
 from time import process_time
 from typing import Any
 
@@ -13,21 +15,20 @@ import pytest
 
 import twin
 from twin.answers.nearest import document, replaced
-from twin.engine import lower, plan
+from twin.engine import lower, plan, simulate
 from twin.planning.feasibility import problems
 from twin.scenario import Scenario
 
 pytestmark = pytest.mark.benchmark
 
-GOAL = 60
+GOAL = 10
 """Plans per second and core."""
-NEIGHBOURS = 100
+NEIGHBOURS = 30
 ATTEMPTS = 3
 """Times that the same is measured, or as many new neighbours are. Other work on the machine only
 ever makes a plan slower, so that the fastest decides."""
 
 CHOICES: dict[str, list[Any]] = {
-    "cluster.nodes": [32, 64, 96, 128, 192, 256, 384, 512],
     "parallel.pipeline": [4, 8, 16, 32],
     "parallel.virtual": [1, 1, 2, 4],
     "parallel.expert": [8, 16, 32, 64, 128],
@@ -71,30 +72,36 @@ def neighbours(count: int, seed: int) -> list[Scenario]:
     return found
 
 
-def seconds(scenarios: list[Scenario]) -> float:
-    """Of the processor, for the ledger and the program of each."""
+def spent(scenarios: list[Scenario]) -> list[tuple[float, float]]:
+    """Seconds of the processor for each: to decide by events between its splits, and to lower and
+    simulate what was decided."""
     # What tests before have left is not the collector's work here.
     gc.collect()
     gc.freeze()
-    start = process_time()
+    found: list[tuple[float, float]] = []
     for scenario in scenarios:
-        resolved = plan(scenario)
-        assert resolved.memory.peak.peak_bytes > 0
-        assert lower(resolved).passes
-    spent = process_time() - start
+        begun = process_time()
+        decided = plan(scenario)
+        planned = process_time()
+        assert decided.memory.peak.peak_bytes > 0
+        # A copy: what the decision has played is not handed on to it.
+        assert simulate(lower(replace(decided))).step_ns > 0
+        found.append((planned - begun, process_time() - planned))
     gc.unfreeze()
-    return spent
+    return found
 
 
-def test_a_core_lowers_60_plans_of_kimi_k2_per_second():
-    scenario = twin.load("kimi-k2-2048xh800")
-    fastest = min(seconds([scenario]) for _ in range(10 * ATTEMPTS))
-    print(f"Kimi K2 on 2,048 H800: {1 / fastest:.0f} plans per second and core")
+def test_a_core_simulates_10_plans_of_kimi_k2_per_second():
+    shipped = [twin.load("kimi-k2-2048xh800")]
+    fastest = min(spent(shipped)[0][1] for _ in range(ATTEMPTS))
+    print(f"\nKimi K2 on 2,048 H800: {1 / fastest:.1f} plans per second and core")
     assert 1 / fastest >= GOAL
 
 
-def test_a_core_lowers_60_random_neighbours_of_kimi_k2_per_second():
-    rates = [NEIGHBOURS / seconds(neighbours(NEIGHBOURS, seed)) for seed in range(ATTEMPTS)]
-    shown = ", ".join(f"{rate:.0f}" for rate in rates)
-    print(f"{NEIGHBOURS} random layouts: {shown} plans per second and core, each layout once")
-    assert max(rates) >= GOAL
+def test_a_core_simulates_10_random_neighbours_of_kimi_k2_per_second():
+    """The median one: layouts of 1,024 micro-batches have 20 times the events of the shipped
+    one."""
+    found = [spent(neighbours(NEIGHBOURS, seed)) for seed in range(ATTEMPTS)]
+    planned, played = (min(median(one[n] for one in row) for row in found) for n in (0, 1))
+    print(f"\nNeighbours: {1 / played:.1f} simulated, {1 / planned:.1f} decided on, per second")
+    assert 1 / played >= GOAL
