@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 
-FOLDER: Final = Path(__file__).parents[1] / "twin" / "cli" / "documents"
+from twin.cli.schema import ANSWERS, PARTS, answer_schema, answering
+
 RECORD: Final = "TWIN_RECORD_DOCUMENTS"
 """The variable that names a folder for every document, and switches their check off."""
 _TESTS: Final = (
@@ -68,8 +69,7 @@ _FORMS: Final = ("kind", "format", "topic")
 @cache
 def validator(verb: str) -> Draft202012Validator:
     """The check of one verb's documents."""
-    text = (FOLDER / f"{verb}.json").read_text(encoding="utf-8")
-    return Draft202012Validator(json.loads(text))
+    return Draft202012Validator(answer_schema(verb))
 
 
 def seen(verb: str, document: Mapping[str, Any]) -> None:
@@ -146,18 +146,28 @@ def _of_names(part: dict[str, Any]) -> dict[str, Any] | None:
     return fields[0] if alike else {}
 
 
-def shared(whole: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose parts that stand in several places are written once, the largest first, each
-    under the first key that has it."""
-    parts: dict[str, Any] = {"": json.loads(json.dumps(whole, sort_keys=True))}
-    while repeated := [item for item in _places(parts).items() if len(item[1]) > 1]:
+def shared(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """Schemas whose parts that stand in several places are written once, the largest first, each
+    under the first key that has it; beside them, as `parts`, those by name."""
+    whole: dict[str, Any] = {"": json.loads(json.dumps(schemas, sort_keys=True))}
+    while repeated := [item for item in _places(whole).items() if len(item[1]) > 1]:
         text, keys = max(repeated, key=lambda item: (len(item[0]), item[0]))
         numbered = (f"{keys[0]}_{number}" for number in count(2))
-        name = next(name for name in chain(keys[:1], numbered) if name not in parts)
-        parts = {key: _referring(part, text, name) for key, part in parts.items()}
-        parts[name] = json.loads(text)
-    whole = parts.pop("")
-    return {**whole, "$defs": parts} if parts else whole
+        name = next(name for name in chain(keys[:1], numbered) if name not in whole)
+        whole = {key: _referring(part, text, name) for key, part in whole.items()}
+        whole[name] = json.loads(text)
+    return {**whole.pop(""), PARTS.stem: whole}
+
+
+def expanded(part: Any, parts: Mapping[str, Any]) -> Any:
+    """A schema with the part itself wherever it refers to one."""
+    if isinstance(part, list):
+        return [expanded(one, parts) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return expanded(parts[part["$ref"].rpartition("/")[2]], parts)
+    return {key: expanded(value, parts) for key, value in part.items() if key != "$defs"}
 
 
 def _places(part: Any, key: str = "") -> dict[str, list[str]]:
@@ -209,11 +219,19 @@ def main() -> int:
         found: dict[str, list[Any]] = defaultdict(list)
         for path in sorted(Path(folder).glob("*.json")):
             found[path.stem.rpartition("-")[0]].append(json.loads(path.read_text()))
+    known = {verb: answer_schema(verb) for verb in answering()}
+    schemas = {verb: expanded(one, one.get("$defs", {})) for verb, one in known.items()}
     for verb, documents in found.items():
-        text = dumped(shared(schema(verb, documents)))
-        (FOLDER / f"{verb}.json").write_text(f"{text}\n", encoding="utf-8")
+        schemas[verb] = schema(verb, documents)
         print(f"{verb}: {len(documents)} documents")
+    write(schemas)
     return code
+
+
+def write(schemas: Mapping[str, Any]) -> None:
+    """Write the schemas of all verbs."""
+    for name, one in shared(schemas).items():
+        (ANSWERS / f"{name}.json").write_text(f"{dumped(one)}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

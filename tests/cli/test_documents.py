@@ -7,7 +7,8 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from tests.cli.conftest import Command
-from tests.documents import FOLDER, schema, shared, validator
+from tests.documents import expanded, schema, shared, validator
+from twin.cli.schema import answering
 from twin.cli.verbs import verbs
 
 WITHOUT = {"new"}
@@ -16,10 +17,10 @@ WITHOUT = {"new"}
 
 def test_every_verb_that_answers_in_json_has_a_schema() -> None:
     said = {name for name, verb in verbs().items() if "as_json" in verb["parameters"]}
-    assert {file.stem for file in FOLDER.glob("*.json")} >= said - WITHOUT
+    assert {*answering()} >= said - WITHOUT
 
 
-@pytest.mark.parametrize("verb", [file.stem for file in sorted(FOLDER.glob("*.json"))])
+@pytest.mark.parametrize("verb", answering())
 def test_a_schema_is_valid_and_knows_its_version(verb: str) -> None:
     whole = validator(verb).schema
     assert isinstance(whole, dict)
@@ -54,12 +55,25 @@ def test_a_schema_keeps_what_all_have_and_makes_a_map_of_names_that_are_data() -
 
 def test_parts_that_stand_in_several_places_are_written_once_and_mean_the_same() -> None:
     span = {"from_seconds": 1.5, "to_seconds": 2.5, "why": "it waits for weights"}
-    document = {"version": 1, "kind": "a", "first": [span], "again": [span], "within": span}
-    whole = schema("run", [document])
-    short = shared(whole)
-    assert list(short["$defs"]) == ["again", "within"]
-    assert short["properties"]["first"] == short["properties"]["again"]
-    for made in (whole, short):
-        Draft202012Validator(made).validate(document)
+    documents = {
+        "run": {"version": 1, "kind": "a", "first": [span], "again": [span], "within": span},
+        "track": {"version": 1, "spans": [span]},
+    }
+    wholes = {verb: schema(verb, [document]) for verb, document in documents.items()}
+    short = shared(wholes)
+    parts = short.pop("parts")
+    assert list(parts) == ["again", "within"]
+    assert short["run"]["properties"]["first"] == short["track"]["properties"]["spans"]
+    assert {verb: expanded(one, parts) for verb, one in short.items()} == wholes
+    for verb, document in documents.items():
+        made = Draft202012Validator({**short[verb], "$defs": parts})
+        made.validate(document)
         with pytest.raises(ValidationError):
-            Draft202012Validator(made).validate(document | {"first": [{**span, "why": 1}]})
+            made.validate(document | {key: [{**span, "why": 1}] for key in ("first", "spans")})
+
+
+def test_printed_schemas_have_the_parts_that_they_refer_to() -> None:
+    whole = validator("compare").schema
+    assert isinstance(whole, dict)
+    text = json.dumps(whole)
+    assert all(f'#/$defs/{name}"' in text for name in whole["$defs"])

@@ -4,6 +4,7 @@ value came from."""
 from __future__ import annotations
 
 import json
+import re
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,7 +21,10 @@ from twin.loading.schema import reference_page, scenario_schema
 VERSION = 1
 """Version of the JSON documents."""
 ANSWERS: Final = Path(__file__).with_name("documents")
-"""The folder of schemas of answers, a file per verb."""
+"""The folder of schemas of answers, a file per verb; `parts.json` has what stands in several
+places, by name."""
+PARTS: Final = ANSWERS / "parts.json"
+_REFERENCE: Final = re.compile(r'"#/\$defs/(\w+)"')
 
 
 def schema(
@@ -50,12 +54,27 @@ def schema(
 
 def _of_answer(verb: str) -> dict[str, Any]:
     """The schema of a verb's JSON answers, with its version."""
-    known = sorted(file.stem for file in ANSWERS.glob("*.json"))
+    known = answering()
     if verb not in known:
         near = get_close_matches(verb, known, 1)
         fix = f"did you mean `{near[0]}`?" if near else f"verbs with answers: {', '.join(known)}"
         raise typer.BadParameter(f"`{verb}` has no JSON answer; {fix}", param_hint="--answer")
-    return json.loads((ANSWERS / f"{verb}.json").read_text(encoding="utf-8"))
+    return answer_schema(verb)
+
+
+def answering() -> list[str]:
+    """The verbs with JSON answers."""
+    return sorted(file.stem for file in ANSWERS.glob("*.json") if file != PARTS)
+
+
+def answer_schema(verb: str) -> dict[str, Any]:
+    """The schema of a verb's JSON answers, with the parts that it refers to."""
+    whole = json.loads((ANSWERS / f"{verb}.json").read_text(encoding="utf-8"))
+    parts = json.loads(PARTS.read_text(encoding="utf-8"))
+    own: dict[str, Any] = {}
+    while names := {*_REFERENCE.findall(json.dumps([whole, own]))} - own.keys():
+        own |= {name: parts[name] for name in names}
+    return {**whole, **({"$defs": dict(sorted(own.items()))} if own else {})}
 
 
 def resolve(*, scenario: str, sets: list[str], output: Output) -> int | None:
