@@ -1,4 +1,5 @@
-"""The graph of every kind of network: degrees, hops, routes and bisection follow their formulas."""
+"""The graph of every kind of network: degrees, hops, latencies and bisection follow their
+formulas."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.network.clusters import cluster
-from twin.network.fabric import fabric, route
+from twin.network.fabric import fabric
 from twin.network.links import capacity, latency, sharers
 from twin.network.topology import kinds, member
 
@@ -19,7 +20,6 @@ LEAVES_PER_POD = {"rail_fat_tree": 4, "clos": 1}
 """With four GPUs per node."""
 DRAWN = pytest.mark.parametrize("kind", LEAVES_PER_POD)
 """Every switch is in their graph; of a site one gateway stands for its whole network."""
-GPUS = [f"gpu/{node}/{rail}" for node, rail in product(range(4), range(4))]
 
 
 def with_role(graph: nx.DiGraph[str], role: str) -> list[str]:
@@ -88,55 +88,19 @@ def test_one_node_crosses_no_switch_of_the_fabric(kind: str) -> None:
     assert member(kind).switches(cluster(1).fabric, 1) == 0
 
 
-@KINDS
-def test_a_route_is_a_path_between_its_ends_that_visits_nothing_twice(kind: str) -> None:
-    spec = cluster(4, kind=kind)
-    graph = fabric(spec)
-    for source, target in product(GPUS, GPUS):
-        wires = route(spec, source, target)
-        stops = [source, *(end for _, end in wires)]
-        assert all(graph.has_edge(*wire) for wire in wires)
-        assert all(a == b for (_, a), (b, _) in pairwise(wires))
-        assert stops[-1] == target
-        assert len(set(stops)) == len(stops)
-
-
 @DRAWN
 def test_a_route_costs_the_latency_of_a_hop(kind: str) -> None:
     spec = cluster(4, kind=kind)
     graph = fabric(spec)
 
     def seconds(source: str, target: str) -> float:
-        return sum(graph.edges[wire]["latency"] for wire in route(spec, source, target))
+        path = nx.shortest_path(graph, source, target)
+        return sum(graph.edges[wire]["latency"] for wire in pairwise(path))
 
     assert seconds("gpu/0/1", "gpu/0/3") == pytest.approx(latency(spec, "nvlink"))
     assert seconds("gpu/0/1", "gpu/3/1") == pytest.approx(latency(spec, "nic"))
     assert seconds("gpu/0/1", "gpu/1/1") == pytest.approx(latency(spec, "nic") - 2e-6)
     assert seconds("gpu/0/1", "dram/0/0") == pytest.approx(latency(spec, "pcie"))
-
-
-def test_other_rails_are_reached_over_nvlink_first_where_there_are_rails() -> None:
-    def links(kind: str) -> list[str]:
-        spec = cluster(4, kind=kind)
-        graph = fabric(spec)
-        return [graph.edges[wire]["link"] for wire in route(spec, "gpu/0/0", "gpu/1/3")]
-
-    fall, rise = ["pcie", "slot", "nic"], ["nic", "slot", "pcie"]
-    assert links("rail_fat_tree") == ["nvlink", "nvlink", *fall, *rise]
-    assert links("clos") == [*fall, *rise]
-
-
-def test_host_copies_leave_by_the_gpus_own_socket_and_come_back_the_same_way() -> None:
-    spec = cluster(1)
-    there = route(spec, "gpu/0/3", "dram/0/1")
-    assert there == (
-        ("gpu/0/3", "pcie/0/3"),
-        ("pcie/0/3", "socket/0/1"),
-        ("socket/0/1", "dram/0/1"),
-    )
-    assert route(spec, "dram/0/1", "gpu/0/3") == tuple((b, a) for a, b in reversed(there))
-    with pytest.raises(ValueError, match="gpu/0/3 copies to dram/0/1, not to dram/0/0"):
-        route(spec, "gpu/0/3", "dram/0/0")
 
 
 def test_gpus_behind_one_pcie_switch_share_its_way_up() -> None:

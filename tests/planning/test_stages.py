@@ -1,6 +1,6 @@
 """The split of layers over chunks: against every split there is, and for the models we know."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations_with_replacement, pairwise
 from operator import add
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twin.planning.stages import Busy, balance, problems, split
+from twin.planning.stages import Busy, job_of, problems, split
 
 
 def kernels(*seconds: float) -> list[Busy]:
@@ -51,6 +51,18 @@ def leading_near_the_start(counts: tuple[int, ...], leading: int) -> bool:
     return sum(counts[: leading + 1]) >= leading
 
 
+def balance(
+    times: Sequence[Busy],
+    embedding: Busy,
+    head: Busy,
+    stages: int,
+    chunks_per_stage: int,
+    *,
+    mirrored: bool = False,
+) -> tuple[int, ...]:
+    return job_of(times, embedding, head, stages, chunks_per_stage, mirrored=mirrored).balanced()
+
+
 looped = st.sampled_from([(1, 1), (1, 3), (2, 1), (2, 2), (3, 1), (3, 2), (2, 3), (4, 1)])
 layer_times = st.tuples(st.integers(1, 9), st.integers(0, 9))
 ends = st.tuples(st.integers(0, 12), st.integers(0, 3))
@@ -82,6 +94,24 @@ def test_no_split_is_better_when_equal_layers_follow_a_few_others(
     even = max(found) - min(found) <= 1 and own[2] < best[2]
     near = all(mine <= 1.02 * least for mine, least in zip(own[:2], best[:2], strict=True))
     assert own == best or (even and near)
+
+
+@pytest.mark.parametrize(
+    ("times", "head", "stages", "chunks_per_stage", "counts"),
+    [
+        ([(1.0,)] * 8, (0.3,), 2, 2, (2, 2, 2, 2)),
+        ([(1.0,)] * 7, (1.5,), 2, 2, (2, 2, 2, 1)),
+        ([(1.0, 4.0)] * 8, (3.0, 0.0), 2, 1, (4, 4)),
+    ],
+)
+def test_splits_by_hand(times, head, stages, chunks_per_stage, counts):
+    embedding = (0.0,) * len(head)
+    assert balance(times, embedding, head, stages, chunks_per_stage) == counts
+
+
+def test_mirrored_splits_by_hand():
+    counts = balance([(1.0,)] * 14, (0.0,), (0.0,), 4, 1, mirrored=True)
+    assert counts == (3, 3, 4, 4)
 
 
 def test_an_embedding_empties_no_stage():

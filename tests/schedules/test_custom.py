@@ -14,7 +14,9 @@ from tests.schedules.test_orders import SETTINGS, schedule_of
 from twin.engine import lower, plan, simulate
 from twin.errors import ScenarioError
 from twin.loading import load
-from twin.schedules.custom import Custom, text_of, written_out
+from twin.schedules.base import Schedule
+from twin.schedules.custom import Custom, custom, text_of
+from twin.schedules.notation import turns_of
 
 ONE_F_ONE_B = ("0F [0F 0B] 0B", "[1F 1B] 1F 1B")
 """1F1B of two stages."""
@@ -23,6 +25,15 @@ ONE_F_ONE_B = ("0F [0F 0B] 0B", "[1F 1B] 1F 1B")
 def of(*orders: str, **fields: Any) -> Custom:
     own: dict[str, Any] = {"version": 1, "stages": len(orders), "chunks": 1, "orders": orders}
     return Custom.model_validate(own | fields)
+
+
+def written_out(
+    schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int
+) -> Custom:
+    chunk_map = schedule.chunk_map(stages, chunks_per_stage)
+    orders = schedule.order(stages, chunks_per_stage, microbatches)
+    words = [tuple(turns_of(order)) for order in orders]
+    return custom(words, chunk_map, post_validation=schedule.staggered)
 
 
 def fault(schedule: Custom, microbatches: int = 4) -> str:

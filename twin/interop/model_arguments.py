@@ -19,10 +19,10 @@ Options: TypeAlias = dict[str, Value]
 """Values by option: False and None are left out, True is a switch, tuples are several values."""
 
 
-def model_arguments(model: ModelSpec, sequence: int = 1) -> tuple[Argument, ...]:
-    """The arguments of a model alone; without the sequence nothing says how far positions reach."""
-    found = tuple(arguments(model_options(model, sequence)))
-    if sequence > 1 or model.learned_positions:
+def model_arguments(model: ModelSpec) -> tuple[Argument, ...]:
+    """The arguments of a model alone; no sequence says how far positions reach."""
+    found = tuple(arguments(model_options(model, 1)))
+    if model.learned_positions:
         return found
     return tuple(one for one in found if one.name != "max-position-embeddings")
 

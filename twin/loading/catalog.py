@@ -376,9 +376,9 @@ def catalog_parts(kind: PartKind, folders: Iterable[Path] = ()) -> tuple[str, ..
     return part_names(open_library(folders)[0], kind)
 
 
-def unavailable(kind: PartKind, folders: Iterable[Path] = ()) -> dict[str, str]:
+def unavailable(kind: PartKind) -> dict[str, str]:
     """The parts that published measurements name and the catalog cannot express: name -> why."""
-    return not_expressible(open_library(folders)[0], kind)
+    return not_expressible(open_library()[0], kind)
 
 
 @overload

@@ -1,5 +1,4 @@
-"""The cluster as a graph of links: what is wired to what, how much each link carries, and the way
-from one GPU to another or to host memory.
+"""The cluster as a graph of links: what is wired to what, and how much each link carries.
 
 A vertex is named by what and where it is, and has the attribute `role`:
 
@@ -13,14 +12,13 @@ hop is at each of its ends. Memory reads and writes share one capacity, which a 
 cannot say: both edges of a memory carry all of it.
 
 A spine has its part of each leaf's uplinks. Switches themselves do not block, and one is left out:
-the link between sockets, which a route never takes.
+the link between sockets, which no transfer takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from twin.network import topology
@@ -61,57 +59,9 @@ def fabric(cluster: ClusterSpec, nodes: Collection[int] | None = None) -> nx.DiG
     return graph
 
 
-def route(cluster: ClusterSpec, source: str, target: str) -> tuple[Wire, ...]:
-    """The edges that bytes cross from one GPU to another GPU or to the memory of its node, or from
-    there to a GPU.
-
-    On one node that is NVLink; to another node the source's own NIC, or where NICs have rails the
-    target's rail, which NVLink reaches first (NCCL's PXN). Of several spines, a NIC's bytes always
-    take the same one, as hashed flows do.
-
-    Raises:
-        ValueError: the memory is that of another node or socket than the GPU's.
-    """
-    if source.startswith("dram/"):
-        return tuple((b, a) for a, b in reversed(route(cluster, target, source)))
-    role, *place = target.split("/")
-    node, rail = (int(part) for part in source.split("/")[1:])
-    there, seat = (int(part) for part in place)
-    if role == "dram":
-        own = f"{node}/{socket(cluster, rail)}"
-        if target != f"dram/{own}":
-            raise ValueError(f"{source} copies to dram/{own}, not to {target}")
-        return _wires([source, _switch(cluster, node, rail), f"socket/{own}", target])
-    if there == node:
-        between = [] if seat == rail else [f"nvswitch/{node}", target]
-        return _wires([source, *between])
-    kind = topology.member(cluster.fabric.kind)
-    leaves_by = seat if kind.rails else rail
-    start = [source] if leaves_by == rail else [source, f"nvswitch/{node}", f"gpu/{node}/{seat}"]
-    near = kind.leaf(cluster.fabric, node, leaves_by)
-    far = kind.leaf(cluster.fabric, there, seat)
-    spine = (node * cluster.node.gpus + leaves_by) % cluster.fabric.spines
-    return _wires(
-        [
-            *start,
-            _switch(cluster, node, leaves_by),
-            f"nic/{node}/{leaves_by}",
-            near,
-            *([] if near == far else [f"spine/{spine}", far]),
-            f"nic/{there}/{seat}",
-            _switch(cluster, there, seat),
-            target,
-        ]
-    )
-
-
 def socket(cluster: ClusterSpec, rail: int) -> int:
     """The socket that a GPU's PCIe switch hangs on: neighbours share one."""
     return rail * min(cluster.node.host.sockets, cluster.node.gpus) // cluster.node.gpus
-
-
-def _wires(stops: list[str]) -> tuple[Wire, ...]:
-    return tuple(pairwise(stops))
 
 
 def _switch(cluster: ClusterSpec, node: int, rail: int) -> str:

@@ -63,34 +63,6 @@ _Whole: TypeAlias = tuple[int, ...]
 """The same in nanoseconds."""
 
 
-def balance(
-    layer_seconds: Sequence[Busy],
-    embedding_seconds: Busy,
-    head_seconds: Busy,
-    stages: int,
-    chunks_per_stage: int,
-    *,
-    mirrored: bool = False,
-) -> tuple[int, ...]:
-    """Transformer layers per chunk, chunk-major: chunk c is on stage c mod stages, and `mirrored`
-    ones are on stage - 1 - c, too; zeros possible.
-
-    Seconds are of one micro-batch, forward and backward. Chunks hold the model's layers in order.
-
-    >>> balance([(1.0,)] * 8, (0.0,), (0.3,), stages=2, chunks_per_stage=2)
-    (2, 2, 2, 2)
-    >>> balance([(1.0,)] * 7, (0.0,), (1.5,), stages=2, chunks_per_stage=2)
-    (2, 2, 2, 1)
-    >>> balance([(1.0, 4.0)] * 8, (0.0, 0.0), (3.0, 0.0), stages=2, chunks_per_stage=1)
-    (4, 4)
-    >>> balance([(1.0,)] * 14, (0.0,), (0.0,), stages=4, chunks_per_stage=1, mirrored=True)
-    (3, 3, 4, 4)
-    """
-    return job_of(
-        layer_seconds, embedding_seconds, head_seconds, stages, chunks_per_stage, mirrored=mirrored
-    ).balanced()
-
-
 def job_of(
     layer_seconds: Sequence[Busy],
     embedding_seconds: Busy,

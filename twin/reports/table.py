@@ -219,15 +219,15 @@ def duration(seconds: float, places: int = 3) -> str:
     return format_quantity(seconds, "seconds", digits=places)
 
 
-def duration_beside(seconds: float, other: float, places: int = 3) -> str:
+def duration_beside(seconds: float, other: float) -> str:
     """A duration that is read beside another one: in seconds where that is.
 
     >>> duration(131), duration_beside(131, 109), duration_beside(131, 200)
     ('2.18 min', '131 s', '2.18 min')
     """
     if 1 <= other < 120 and 1 <= abs(seconds) < 1000:
-        return f"{digits(seconds, places)} s"
-    return duration(seconds, places)
+        return f"{digits(seconds)} s"
+    return duration(seconds)
 
 
 def gibibytes(value: float, places: int = 3) -> str:

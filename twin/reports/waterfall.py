@@ -60,9 +60,6 @@ PHASES: Final[dict[Phase, tuple[str, str]]] = {
 }
 """What is added to the name and the reason of a loss."""
 
-_ROUNDING: Final = 1e-5
-"""Share of the compute time that is not worth a cause of its own."""
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:

@@ -23,7 +23,7 @@ from twin.schedules.base import (
     mirrored,
     v_shaped,
 )
-from twin.schedules.notation import Turn, counts, passes, read, steady, turns_of, written
+from twin.schedules.notation import Turn, counts, passes, read, steady, written
 from twin.spec.base import Count, Exactly, Flag
 
 Placement = Literal["looped", "v", "mirrored"]
@@ -143,16 +143,6 @@ def placed(placement: Placement, stages: int, chunks_per_stage: int) -> ChunkMap
     if placement == "looped":
         return looped(stages, chunks_per_stage)
     return v_shaped(stages) if placement == "v" else mirrored(stages)
-
-
-def written_out(
-    schedule: Schedule, stages: int, chunks_per_stage: int, microbatches: int
-) -> Custom:
-    """A schedule's order as a custom one."""
-    chunk_map = schedule.chunk_map(stages, chunks_per_stage)
-    orders = schedule.order(stages, chunks_per_stage, microbatches)
-    words = [tuple(turns_of(order)) for order in orders]
-    return custom(words, chunk_map, post_validation=schedule.staggered)
 
 
 def custom(

@@ -56,6 +56,8 @@ FIRST, SECOND = "A", "B"
 """The answers of a critic."""
 SURE: Final = 0.9
 """Share from which a mandatory rubric decides a pair. OURS: the report's rubrics are prose."""
+_AT_ONCE: Final = 8
+"""Requests to a generator in parallel."""
 _SAID: Final = re.compile(rf"\W*([{FIRST}{SECOND}])(?:\W.*)?", re.DOTALL)
 _PROSE: Final = re.compile(r"\W*A [a-z]")
 Critic = Callable[[Sequence[Dialog]], Sequence[float]]
@@ -165,7 +167,7 @@ def _both(one: float, swapped: float) -> float:
     return for_it / (for_it + against) if for_it + against else 0.5
 
 
-def by_generator(generator: Generator, at_once: int = 8) -> Critic:
+def by_generator(generator: Generator) -> Critic:
     """A generator as a critic, which names an answer. Raises the generator's errors."""
 
     def ask(dialogs: Sequence[Dialog]) -> list[float]:
@@ -174,7 +176,7 @@ def by_generator(generator: Generator, at_once: int = 8) -> Critic:
             ChatRequest(dialog.messages, dialog.tools, sampling, {"kind": "compare"})
             for dialog in dialogs
         ]
-        return [_won(reply) for reply in complete_many(generator, requests, at_once)]
+        return [_won(reply) for reply in complete_many(generator, requests, _AT_ONCE)]
 
     return ask
 

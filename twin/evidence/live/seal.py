@@ -119,8 +119,6 @@ def reach(residuals: Sequence[float]) -> float | None:
 
 VERSION: Final = 1
 """Version of the file; it grows when a key changes its meaning or leaves."""
-LEVEL: Final = 0.8
-"""Share of measured values that intervals are meant to hold."""
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Span = tuple[_Finite, _Finite]

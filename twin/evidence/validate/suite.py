@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -359,11 +359,3 @@ def _fitted() -> frozenset[tuple[str, ...]]:
 
 def _no_suite(path: Path, why: str, fix: str) -> UsageError:
     return UsageError([Problem("TW380", "--suite", f"`{display(path)}` is no suite: {why}", fix)])
-
-
-def by_category(rows: Iterable[PublishedRow]) -> dict[str, tuple[PublishedRow, ...]]:
-    """Rows by what was measured, in their order."""
-    found: dict[str, list[PublishedRow]] = {}
-    for row in rows:
-        found.setdefault(row.category, []).append(row)
-    return {name: tuple(own) for name, own in found.items()}

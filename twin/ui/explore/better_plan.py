@@ -19,7 +19,6 @@ from twin.ui.explore.questions import explored, known, left_or_over
 from twin.ui.place import OpenPlan, place, ready, small, table, theme
 from twin.ui.suggestions import beside, use
 
-_WANTED: Final = "explore better plan"
 _PASSES: Final = 60.0
 """Seconds for the order of passes, as `twin improve --passes 1min`."""
 _EVERY: Final = 2.0
