@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.command import Command, Outcome
+
 ROOT = Path(__file__).parent.parent
 
 # Timing on a shared machine says nothing about a law, so no deadline. CI repeats the same examples,
@@ -63,6 +65,25 @@ def _documents_as_told() -> Generator[None]:
     Output.document = checked
     yield
     Output.document = write
+
+
+@pytest.fixture
+def twin_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs `twin WORDS` in an empty folder, without colour."""
+    from twin.cli.main import main  # noqa: PLC0415
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("TWIN_DEBUG", raising=False)
+
+    def run(*words: str) -> Outcome:
+        code = main(words)
+        seen = capsys.readouterr()
+        return Outcome(code, seen.out, seen.err)
+
+    return run
 
 
 @pytest.fixture(scope="module")

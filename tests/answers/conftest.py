@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, twin_command
+from tests.cli.conftest import SMALL
 from twin.answers import run_store
 from twin.loading import load
 from twin.scenario import Scenario
-
-__all__ = ["twin_command"]
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,6 @@ def running(*command: str) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def dask() -> Iterator[str]:
-    pytest.importorskip("distributed")
     port = free_port()
     url = f"127.0.0.1:{port}"
     command = [sys.executable, "-m", "distributed.cli"]

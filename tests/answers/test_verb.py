@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from twin.answers import stored
 from twin.cli.runs import asked
 from twin.engine.trace import Trace

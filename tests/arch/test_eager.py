@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-torch = pytest.importorskip("torch")
-
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
-from tests.arch.models import TINY_GROUPED  # noqa: E402
-from twin.arch.eager import RMSNORM, ROTARY, SWIGLU, SWIGLU_OF_HALVES, Unfused, eager  # noqa: E402
-from twin.arch.ops import Op, Shape  # noqa: E402
-from twin.arch.stack import layers  # noqa: E402
+from tests.arch.models import TINY_GROUPED
+from twin.arch.eager import RMSNORM, ROTARY, SWIGLU, SWIGLU_OF_HALVES, Unfused, eager
+from twin.arch.ops import Op, Shape
+from twin.arch.stack import layers
 
 ROWS, WIDTH = 64, 512
 ALL = ("norm", "rotary", "activation")

@@ -1,14 +1,10 @@
-"""The command in this process: its exit code, its data and its messages."""
+"""A small scenario for the command."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-from twin.cli.main import main
 
 SMALL = """\
 schema: 1
@@ -36,34 +32,6 @@ calibration: a100-megatron
 software: null
 """
 """Two nodes, answered in a fraction of a second."""
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def twin_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    """Runs `twin WORDS` in an empty folder, without colour."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("TWIN_DEBUG", raising=False)
-
-    def run(*words: str) -> Outcome:
-        code = main(words)
-        seen = capsys.readouterr()
-        return Outcome(code, seen.out, seen.err)
-
-    return run
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from tests.documents import expanded, schema, shared, validator
 from twin.cli.schema import answering
 from twin.cli.verbs import verbs

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from twin.spec.kpis import KPIS
 
 TIGHT = ("--set", "cluster.node.gpu.memory=24GiB")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from twin.cli.main import main
 from twin.reports import KPIS
 from twin.reports.explain import Explanation

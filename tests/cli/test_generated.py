@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 
 DATA = "kimi-k2-rephrasing-256xh800"
 ROLLOUT = "kimi-k2-rollout-256xh800"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from twin.cli.catalog import CATEGORIES
 from twin.loading import catalog_parts, unavailable
 from twin.loading.catalog import PART_KINDS

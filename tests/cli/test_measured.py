@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command, twin_command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from tests.evidence.measured.timelines import pipeline
 from tests.evidence.traces.traces import event, kernels, trace_file
-
-__all__ = ["twin_command"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from twin import errors
 from twin.planning import feasibility
 

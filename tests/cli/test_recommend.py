@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from tests.explore.search.conftest import SMALL
 from twin.cli.verbs import verbs
 from twin.explore.search.recommendation import MOST_PLAYED

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from tests.kinds.iteration.iterations import NAME, SMALL
 
 SETS = [f"--set={one}" for one in SMALL]

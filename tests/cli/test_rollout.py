@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 
 NAME = "kimi-k2-rollout-256xh800"
 SETS = [

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from twin.cli import main as entry
 from twin.cli.output import dumps
 from twin.cli.verbs import verbs

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.conftest import Command, Outcome
+from tests.command import Command, Outcome
 
 GOOD = """\
 schema: 1

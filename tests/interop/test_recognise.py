@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command, twin_command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from tests.evidence.calibrate.synthetic import (
     SecretCluster,
     megatron_log,
@@ -27,8 +28,6 @@ from twin.evidence.calibrate.sources import sources
 from twin.evidence.live.trainer_log import Log
 from twin.interop.importing.formats import FORMATS, MODEL, reader
 from twin.interop.recognise import formats, language, read_by, recognise, recognised
-
-__all__ = ["twin_command"]
 
 LAUNCHES = Path(__file__).parent / "importing" / "launches"
 OWN = SecretCluster(0)

@@ -12,7 +12,8 @@ import pytest
 
 import twin
 import twin.kinds
-from tests.cli.conftest import SMALL, Command, twin_command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from tests.kinds.iteration.iterations import NAME as ITERATION
 from tests.kinds.iteration.iterations import SMALL as SMALL_ITERATION
 from tests.kinds.phases.conftest import TWO
@@ -21,8 +22,6 @@ from tests.kinds.weight_update.updates import SMALL as UPDATE
 from twin.answers import ask, check
 from twin.kinds.base import VERBS, Kind, Verb, kind_of, kinds
 from twin.loading import load
-
-__all__ = ["twin_command"]
 
 HEAD = (
     "version",

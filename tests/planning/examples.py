@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from twin.arch.ops import Item, Layer, Op, Weights, Work
 from twin.optimizers.adamw import AdamW
+from twin.planning.types import Chunk
 from twin.scenario import Scenario
 from twin.schedules import SCHEDULES
 from twin.schedules.base import Schedule
@@ -125,3 +127,18 @@ def _calibration() -> Changes:
         "launch": "2us",
         "dispatch": "0s",
     }
+
+
+def op(name: str, saved: float = 0.0, output: float = 0.0) -> Op:
+    return Op(name, "gemm", Work(), Work(), saved=saved, output=output)
+
+
+def block(*items: Item, weights: Weights | None = None, input_bytes: float = 10.0) -> Layer:
+    return Layer("dense", items, weights or Weights(), input_bytes)
+
+
+def chunks_of(layers: list[list[Layer]], stages: int) -> list[Chunk]:
+    return [
+        Chunk(index, index % stages, tuple(own), sum((one.weights for one in own), Weights()), 0)
+        for index, own in enumerate(layers)
+    ]

@@ -5,15 +5,17 @@ ends with one too many (that class does not execute it).
 """
 
 import logging
+from importlib import import_module
+from typing import Any, Final
 
 import pytest
+import torch
 
 from twin.schedules import SCHEDULES
 from twin.schedules.base import Action
 
-torch = pytest.importorskip("torch")
-pipelining = pytest.importorskip("torch.distributed.pipelining")
-
+PIPELINING: Final[Any] = import_module("torch.distributed.pipelining")
+"""Its constructors get stubs, which have no type of its own."""
 INTERLEAVED = SCHEDULES["interleaved_1f1b"](kind="interleaved_1f1b")
 
 
@@ -42,7 +44,7 @@ def passes(actions) -> tuple[Action, ...]:
 
 def interleaved(stages: int, chunks: int, microbatches: int) -> tuple[tuple[Action, ...], ...]:
     own = [Stub(stages, k * stages, stages * chunks) for k in range(chunks)]
-    schedule = pipelining.ScheduleInterleaved1F1B(own, microbatches, loss_fn=lambda a, _: a)
+    schedule = PIPELINING.ScheduleInterleaved1F1B(own, microbatches, loss_fn=lambda a, _: a)
     return tuple(passes(schedule.pipeline_order[rank]) for rank in range(stages))
 
 
@@ -76,7 +78,7 @@ def test_pytorch_refuses_the_microbatches_that_we_refuse(shape):
 @pytest.mark.parametrize("stages", [1, 2, 4])
 @pytest.mark.parametrize("microbatches", [1, 3, 8])
 def test_gpipe_orders_equal_those_of_pytorch_rank_by_rank(stages, microbatches):
-    schedule = pipelining.ScheduleGPipe(Stub(stages, 0, stages), microbatches)
+    schedule = PIPELINING.ScheduleGPipe(Stub(stages, 0, stages), microbatches)
     theirs = schedule._get_pipeline_order()
     ours = SCHEDULES["gpipe"](kind="gpipe").order(stages, 1, microbatches)
     assert ours == tuple(passes(theirs[rank]) for rank in range(stages))

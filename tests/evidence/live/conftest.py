@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.browser.conftest import address, visitor
-from tests.cli.conftest import SMALL, twin_command
+from tests.cli.conftest import SMALL
 from twin.answers import Run, ask
 from twin.evidence.live.seal import Checked, Seal, digest_of, seal
 from twin.loading import load
 from twin.reports import kpi_intervals
 from twin.reports.interval import Known
 
-__all__ = ["address", "twin_command", "visitor"]
+__all__ = ["address", "visitor"]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from tests.evidence.live.made import line, noise, write_config, write_log
 from twin.evidence.live.seals import keep
 

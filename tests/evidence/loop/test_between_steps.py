@@ -9,7 +9,7 @@ from shutil import copytree
 
 import pytest
 
-from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
+from tests.command import Command
 from twin.answers import ask
 from twin.cli import validate
 from twin.errors import UsageError
@@ -75,14 +75,14 @@ def test_a_layout_of_several_ranks_is_refused(tmp_path: Path) -> None:
         measure_between_steps(layout, [], 1, tmp_path)
 
 
-def test_options_of_whole_runs_are_refused(twin_command: Command) -> None:  # noqa: F811
+def test_options_of_whole_runs_are_refused(twin_command: Command) -> None:
     found = twin_command("validate", "--reference", "--measure", "120", "--rounds", "4")
     assert found.code == 2
     assert "--rounds is for whole runs" in found.err
 
 
 def test_the_command_says_when_the_errors_mean_little(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loud = HostOutcome("bare", (Round(1.0, 0.5, 1.0, (1.0, 2.0, 3.0), 1.0),))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
+from tests.command import Command
 from twin.evidence.loop.layouts import find
 from twin.evidence.loop.trainer import FIRST, command
 
 
-def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> None:  # noqa: F811
+def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> None:
     found = twin_command("validate", "pp2-1gbps")
     assert found.code == 2
     assert "add --reference" in found.err
 
 
-def test_published_rows_and_layouts_are_two_questions(twin_command: Command) -> None:  # noqa: F811
+def test_published_rows_and_layouts_are_two_questions(twin_command: Command) -> None:
     found = twin_command("validate", "--reference", "--suite", "rows.yaml")
     assert found.code == 2
     assert "--suite is for published rows" in found.err

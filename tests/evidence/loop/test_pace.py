@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence.loop.test_seals import ask, started  # noqa: F401  a fixture
+from tests.evidence.loop.test_seals import ask
 from twin.evidence.live.seals import read_seals
 from twin.evidence.loop.layouts import drawn
 from twin.evidence.loop.outcome import LATE, score
@@ -42,7 +42,7 @@ def test_stretches_behind_the_last_have_its_pace() -> None:
 
 def test_a_run_whose_passes_overran_is_predicted_and_run_again_slower(
     tmp_path: Path,
-    started: list[Path],  # noqa: F811
+    started: list[Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     late = iter([0.5, 0.02])
@@ -62,7 +62,7 @@ def test_a_run_whose_passes_overran_is_predicted_and_run_again_slower(
 
 def test_what_overruns_every_pace_is_not_scored(
     tmp_path: Path,
-    started: list[Path],  # noqa: F811
+    started: list[Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for place in ("run", "outcome"):

@@ -3,43 +3,20 @@ that writes a timeline at once, whatever it is asked for."""
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.evidence.measured.timelines import pipeline
 from twin.evidence.calibrate.columns import steps
 from twin.evidence.calibrate.table import read_table
 from twin.evidence.live.seals import read_seals
 from twin.evidence.loop.layouts import find
 from twin.evidence.loop.outcome import LayoutOutcome, score
 from twin.evidence.loop.page import write_table
-from twin.evidence.loop.run import TIMED, RunOptions, predict_then_run
+from twin.evidence.loop.run import RunOptions, predict_then_run
 
 SMALL = ["train.sequence=32tok", "train.global_batch=4seq", "parallel.schedule=gpipe"]
-
-
-@pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders of runs that were started, but for those that time passes, with seals on a shelf
-    of their own."""
-    monkeypatch.setenv("TWIN_SEALS", str(tmp_path / "seals"))
-    found: list[Path] = []
-
-    def start(words: Sequence[str], log: Path) -> None:
-        configuration = Path(words[-2])
-        asked = json.loads(configuration.read_text())["train"]
-        monkeypatch.setattr("tests.evidence.measured.timelines.ORIGIN", time.time_ns())
-        made = pipeline(Path(asked["output"]), asked["steps"])
-        if made.name != TIMED:
-            found.append(made)
-        log.write_text("done")
-
-    monkeypatch.setattr("twin.evidence.loop.run.start", start)
-    return found
 
 
 def ask(folder: Path, rates: Sequence[str], rounds: int | None = None) -> list[LayoutOutcome]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import twin.evidence.validate
-from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
+from tests.command import Command
 from tests.evidence.validate.made import step
 from tests.evidence.validate.test_suite_command import write
 from twin.evidence.validate import shipped_answers
@@ -25,7 +25,7 @@ ROWS = (
 
 @pytest.fixture
 def answers(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> ShippedAnswers:
@@ -39,7 +39,7 @@ def answers(
 
 
 def test_what_is_kept_is_told_as_if_it_were_predicted_now(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     answers: ShippedAnswers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -58,7 +58,7 @@ def test_what_is_kept_is_told_as_if_it_were_predicted_now(
 
 
 def test_people_get_the_sentence_and_the_lines_first(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     answers: ShippedAnswers,
 ) -> None:
     found = twin_command("validate", "--shipped")
@@ -67,7 +67,7 @@ def test_people_get_the_sentence_and_the_lines_first(
     assert found.err == ""
 
 
-def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: ShippedAnswers) -> None:  # noqa: F811
+def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: ShippedAnswers) -> None:
     del answers
     told = json.loads(twin_command("validate", "--shipped", "--only", "full", "--json").out)
     assert [one["id"] for one in told["rows"]] == ["full"]
@@ -77,7 +77,7 @@ def test_a_part_of_them_can_be_asked_for(twin_command: Command, answers: Shipped
 
 
 def test_older_answers_are_told_with_a_warning(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     answers: ShippedAnswers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -87,7 +87,7 @@ def test_older_answers_are_told_with_a_warning(
     assert f"Predicted on {answers.day}" in found.err
 
 
-def test_where_none_ship_that_is_said(twin_command: Command, monkeypatch) -> None:  # noqa: F811
+def test_where_none_ship_that_is_said(twin_command: Command, monkeypatch) -> None:
     monkeypatch.setattr(shipped_answers, "shipped", lambda: None)
     found = twin_command("validate", "--shipped")
     assert found.code == 2
@@ -100,12 +100,12 @@ def test_where_none_ship_that_is_said(twin_command: Command, monkeypatch) -> Non
      ("--residuals", "x"), ("--leave-one-out",)],
     ids=lambda one: one[0],
 )  # fmt: skip
-def test_what_asks_for_predictions_is_refused(twin_command: Command, options) -> None:  # noqa: F811
+def test_what_asks_for_predictions_is_refused(twin_command: Command, options) -> None:
     found = twin_command("validate", "--shipped", *options)
     assert found.code == 2
     assert "--shipped makes none" in " ".join(found.err.split())
 
 
-def test_reference_and_shipped_are_two_questions(twin_command: Command) -> None:  # noqa: F811
+def test_reference_and_shipped_are_two_questions(twin_command: Command) -> None:
     found = twin_command("validate", "--reference", "--shipped")
     assert found.code == 2

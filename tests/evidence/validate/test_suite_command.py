@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from tests.cli.conftest import Command, twin_command  # noqa: F401  a fixture
+from tests.command import Command
 from tests.evidence.validate.made import step
 from twin.evidence.validate.suite import PublishedRow
 
@@ -68,7 +68,7 @@ def suite(tmp_path: Path) -> str:
     return str(write(tmp_path / "rows.yaml"))
 
 
-def test_the_document_holds_every_row_and_a_summary(twin_command: Command, suite: str) -> None:  # noqa: F811
+def test_the_document_holds_every_row_and_a_summary(twin_command: Command, suite: str) -> None:
     found = twin_command("validate", "--suite", suite, "--json")
     assert found.code == 0
     document = json.loads(found.out)
@@ -84,7 +84,7 @@ def test_the_document_holds_every_row_and_a_summary(twin_command: Command, suite
     }  # fmt: skip
 
 
-def test_only_check_rows_are_in_the_summary(twin_command: Command, suite: str) -> None:  # noqa: F811
+def test_only_check_rows_are_in_the_summary(twin_command: Command, suite: str) -> None:
     summary = json.loads(twin_command("validate", "--suite", suite, "--json").out)["summary"]
     (family,) = summary["families"]
     assert family["rows"] == 2
@@ -97,7 +97,7 @@ def test_only_check_rows_are_in_the_summary(twin_command: Command, suite: str) -
     }
 
 
-def test_people_get_families_reasons_and_pairs(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_people_get_families_reasons_and_pairs(twin_command: Command, tmp_path: Path) -> None:
     plain = step("selective", 1.5, parallelism={"tp": 8, "recompute": "selective"})
     file = write(tmp_path / "rows.yaml", (ROWS[0], plain, ROWS[3]))
     found = twin_command("validate", "--suite", str(file))
@@ -109,13 +109,13 @@ def test_people_get_families_reasons_and_pairs(twin_command: Command, tmp_path: 
     assert "A/B: the faster of two plans is named in 1 of 1 pairs" in found.out
 
 
-def test_quietly_there_are_sentences_only(twin_command: Command, suite: str) -> None:  # noqa: F811
+def test_quietly_there_are_sentences_only(twin_command: Command, suite: str) -> None:
     found = twin_command("validate", "--suite", suite, "--quiet")
     assert len(found.out.splitlines()) == 2
     assert found.err == ""
 
 
-def test_several_suites_are_one(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_several_suites_are_one(twin_command: Command, tmp_path: Path) -> None:
     one, other = (write(tmp_path / f"{n}.yaml", (ROWS[n],)) for n in (0, 1))
     found = twin_command("validate", "--suite", str(one), "--suite", str(other), "--json")
     assert [one["id"] for one in json.loads(found.out)["rows"]] == ["full", "selective"]
@@ -123,7 +123,7 @@ def test_several_suites_are_one(twin_command: Command, tmp_path: Path) -> None: 
 
 @pytest.mark.parametrize(("limit", "code"), [("0.001", 5), ("1000", 0)])
 def test_a_limit_decides_about_the_exit_code(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     suite: str,
     limit: str,
     code: int,
@@ -132,13 +132,13 @@ def test_a_limit_decides_about_the_exit_code(
     assert found.code == code
 
 
-def test_a_text_that_no_row_has_is_said(twin_command: Command, suite: str) -> None:  # noqa: F811
+def test_a_text_that_no_row_has_is_said(twin_command: Command, suite: str) -> None:
     found = twin_command("validate", "--suite", suite, "--only", "kimi")
     assert found.code == 2
     assert "TW381 no row of 6 has `kimi`" in found.err
 
 
-def test_a_file_without_rows_is_said(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_a_file_without_rows_is_said(twin_command: Command, tmp_path: Path) -> None:
     (tmp_path / "rows.yaml").write_text("measurements: []\n")
     found = twin_command("validate", "--suite", "rows.yaml")
     assert found.code == 2
@@ -157,7 +157,7 @@ def test_a_file_without_rows_is_said(twin_command: Command, tmp_path: Path) -> N
     ids=["no YAML", "no measurements", "other columns", "neither", "no text"],
 )
 def test_what_is_no_suite_is_refused(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     tmp_path: Path,
     name: str,
     text: str,
@@ -169,7 +169,7 @@ def test_what_is_no_suite_is_refused(
 
 
 def test_a_scenario_that_is_written_gives_the_same_answer(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     suite: str,
     tmp_path: Path,
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_scenario_that_is_written_gives_the_same_answer(
     assert json.loads(again.out)["kpis"]["step_seconds"] == told["full"]
 
 
-def test_names_of_files_stay_in_their_folder(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_names_of_files_stay_in_their_folder(twin_command: Command, tmp_path: Path) -> None:
     rows = (step("../../full"), step("a/b"), step("a b"))
     file = write(tmp_path / "rows.yaml", rows)
     twin_command("validate", "--suite", str(file), "--write", "deep/scenarios", "-q")
@@ -189,7 +189,7 @@ def test_names_of_files_stay_in_their_folder(twin_command: Command, tmp_path: Pa
     assert names == ["a-b-2.yaml", "a-b.yaml", "full.yaml"]
 
 
-def test_the_table_has_every_answer(twin_command: Command, suite: str, tmp_path: Path) -> None:  # noqa: F811
+def test_the_table_has_every_answer(twin_command: Command, suite: str, tmp_path: Path) -> None:
     twin_command("validate", "--suite", suite, "--table", "rows.csv", "-q")
     with (tmp_path / "rows.csv").open() as file:
         told = {cells["id"]: cells for cells in csv.DictReader(file)}
@@ -200,7 +200,7 @@ def test_the_table_has_every_answer(twin_command: Command, suite: str, tmp_path:
 
 
 def test_the_page_has_a_picture_and_every_section(
-    twin_command: Command,  # noqa: F811
+    twin_command: Command,
     suite: str,
     tmp_path: Path,
 ) -> None:
@@ -212,7 +212,7 @@ def test_the_page_has_a_picture_and_every_section(
     assert (tmp_path / "page.svg").read_text().count('class="dot') == 2 + 1
 
 
-def test_residuals_are_of_rows_that_do_not_judge(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_residuals_are_of_rows_that_do_not_judge(twin_command: Command, tmp_path: Path) -> None:
     """Of a source that no fit saw, so that none has to be made again."""
     source = {"title": "nobody's paper"}
     rows = (step("near", use="near-fit", source=source), step("judges", source=source))
@@ -223,7 +223,7 @@ def test_residuals_are_of_rows_that_do_not_judge(twin_command: Command, tmp_path
     assert found == [("near", False), ("near", True)]  # of its stack, and of its words
 
 
-def test_a_folder_that_is_not_there_is_said(twin_command: Command, tmp_path: Path) -> None:  # noqa: F811
+def test_a_folder_that_is_not_there_is_said(twin_command: Command, tmp_path: Path) -> None:
     suite = str(write(tmp_path / "rows.yaml", (ROWS[3],)))
     for option in ("--table", "--report", "--residuals"):
         found = twin_command("validate", "--suite", suite, option, "no/file", "-q")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, twin_command
+from tests.command import Command
 from twin.answers.executors import PoolChoice
 from twin.explore.schedules.found import find, known_schedules
 from twin.loading import load
@@ -23,8 +23,6 @@ SMALL = (
 )
 """Four stages and eight micro-batches of GPT-3."""
 NAME = "gpt-175b-64xa100-full"
-
-__all__ = ["twin_command"]
 
 
 def test_no_known_schedule_that_fits_is_faster() -> None:

@@ -20,7 +20,6 @@ from twin.explore.sweep.grid import Grid, ScenarioSource
 from twin.explore.sweep.sweep import SweepRequest, sweep
 from twin.loading import load
 
-pytest.importorskip("distributed")
 ROOT = Path(__file__).parents[3]
 
 

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, twin_command
+from tests.cli.conftest import SMALL
 from twin.answers import Run, ask
 from twin.loading import load
-
-__all__ = ["twin_command"]
 
 COMMAND = "twin run small.yaml --set cost.gpu_hour=3USD"
 

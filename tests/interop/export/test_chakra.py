@@ -18,7 +18,7 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from twin.answers import ask
 from twin.interop.export.base import stamp
 from twin.interop.export.chakra import files, framed, messages

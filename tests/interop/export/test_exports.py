@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from twin.answers import Run
 from twin.errors import UsageError
 from twin.interop.export import formats

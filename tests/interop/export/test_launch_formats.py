@@ -14,7 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from twin.engine import plan
 from twin.interop.export import bridge, torchtitan
 from twin.interop.export.base import stamp_of_plan

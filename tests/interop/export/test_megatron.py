@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.conftest import SMALL, Command
+from tests.cli.conftest import SMALL
+from tests.command import Command
 from twin.engine import plan
 from twin.errors import ScenarioError
 from twin.interop.export.base import stamp_of_plan

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, twin_command
+from tests.cli.conftest import SMALL
 from twin.loading import load
 from twin.scenario import Scenario
-
-__all__ = ["twin_command"]
 
 TWO = """\
 schema: 1

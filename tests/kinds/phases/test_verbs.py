@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.command import Command
 from tests.kinds.phases.conftest import TWO, Write
 from tests.kinds.phases.test_play import LARGE, ODD
 

@@ -77,7 +77,6 @@ def write_run(folder: Path, rows: list[tuple[float, float]]) -> str:
 def test_the_command_draws_runs_and_tells_the_front(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("plotly")
     runs = [
         write_run(tmp_path / "short", [(0.0, 99.0), (0.4, 10.0), (0.6, 20.0)]),
         write_run(tmp_path / "long", [(0.9, 40.0)]),

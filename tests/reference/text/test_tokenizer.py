@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,7 +98,6 @@ def test_training_gives_the_same_merges_in_every_process_and_on_every_number_of_
 
 
 def test_the_alphabet_is_the_librarys() -> None:
-    tokenizers = pytest.importorskip("tokenizers")
     decoder = tokenizers.decoders.ByteLevel()
     known = {piece: token for token, piece in enumerate(BPE.pieces)}
     backend = tokenizers.Tokenizer.from_str(BPE.text())
