@@ -11,7 +11,7 @@ from twin.engine.lower import lower
 from twin.engine.observed import observed
 from twin.engine.simulate import step_ns
 from twin.loading import scenario_hash
-from twin.planning.compile import Draft, corrected_split, drafts
+from twin.planning.compile import Arranger, Draft, possible
 from twin.planning.split_search import Split
 from twin.planning.types import Plan
 from twin.scenario import Scenario
@@ -28,15 +28,16 @@ def plan(scenario: Scenario) -> Plan:
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
     """
-    made = drafts(scenario)
+    arranger = possible(scenario)
+    made = arranger.drafts()
     first = made[0].plan
     alone = len(made) == 1 and not (_splits(scenario) and len(first.layers_per_part) > 1)
     if alone or not first.memory.fits:
         return first
-    best = _best(_Drafts(scenario_hash(scenario), made))
+    best = _best(_Drafts(scenario_hash(scenario), arranger, made))
     if not isinstance(best, tuple):
         return made[best].plan
-    return held_plan(scenario) or drafts(scenario, best)[0].plan
+    return held_plan(scenario) or arranger.drafts(best)[0].plan
 
 
 def _splits(scenario: Scenario) -> bool:
@@ -51,6 +52,7 @@ class _Drafts:
     """The drafts of a scenario, known by its hash."""
 
     name: str
+    arranger: Arranger = field(compare=False)
     every: tuple[Draft, ...] = field(compare=False)
 
 
@@ -67,14 +69,13 @@ def _best(asked: _Drafts) -> int | Split:
     best = worth.index(min(worth))
     own, (length, part) = asked.every[best].plan, played[best]
     hand_on(own, programs[best], part)
-    scenario = own.scenario
-    if not _splits(scenario):
+    if not _splits(own.scenario):
         return best
     seen = observed(programs[best], *part[:2])
-    split = corrected_split(scenario, own.layers_per_part, length, seen)
+    split = asked.arranger.corrected(own.layers_per_part, length, seen)
     if split is None or any(split == one.plan.layers_per_part for one in asked.every):
         return best
-    other = drafts(scenario, split)[0].plan
+    other = asked.arranger.drafts(split)[0].plan
     program = lower(other)
     more, part = step_ns(program)
     if more * (1 + WORTH) >= worth[best]:

@@ -72,61 +72,36 @@ class Outlook:
     """Whether no split will fit, whatever is tried."""
 
 
-def drafts(scenario: Scenario, chosen: Split | None = None) -> tuple[Draft, ...]:
+def drafts(scenario: Scenario) -> tuple[Draft, ...]:
     """The runs that a scenario leaves open, the best by the light model first: several where the
-    split of layers is left out, or where stages choose their memory policies. With a split that is
-    `chosen`, the one that has it.
+    split of layers is left out, or where stages choose their memory policies.
 
     Raises:
         ScenarioError: the layout is impossible; carries every problem, each with its nearest fix.
     """
-    arranger = _possible(scenario)
-    return tuple(
-        Draft(
-            Plan(
-                scenario=scenario,
-                mesh=arranger.mesh,
-                chunks=chunks,
-                microbatches=arranger.shape[2],
-                placements=arranger.placed,
-                memory=memory,
-                warnings=(
-                    *caveats(scenario, arranger.mesh, chunks),
-                    *memory_caveats(scenario, chunks, memory),
-                ),
-            ),
-            odd,
-        )
-        for chunks, memory, odd in arranger.arranged(chosen)
-    )
+    return possible(scenario).drafts()
 
 
 def fits(scenario: Scenario) -> bool:
     """Whether the runs that a scenario leaves open fit in memory; quicker than `drafts`, since
     where an even split does, or none can, no other is sought. Raises `ScenarioError` as `drafts`
     does."""
-    return _possible(scenario).fits()
+    return possible(scenario).fits()
 
 
 def outlook(scenario: Scenario) -> Outlook:
     """What a search sees of a layout before it plans it; raises as `drafts` does."""
-    return _possible(scenario).outlook()
+    return possible(scenario).outlook()
 
 
-def _possible(scenario: Scenario) -> _Arranger:
-    """What arranges the layers of a layout that is possible."""
+def possible(scenario: Scenario) -> Arranger:
+    """What arranges the layers of a layout that is possible; raises as `drafts` does."""
     if found := problems(scenario):
         raise ScenarioError(scenario.locate(found))
-    made = _Arranger(scenario)
+    made = Arranger(scenario)
     if found := kernels_take_time(made.weighed(scenario.memory.as_everywhere)):
         raise ScenarioError(scenario.locate(found))
     return made
-
-
-def corrected_split(scenario: Scenario, split: Split, step_ns: int, seen: Observed) -> Split | None:
-    """The split with which a step is shortest by the light model as events correct it, that have
-    played the step with another split; none where they agree, or where that split does not fit."""
-    return _Arranger(scenario).corrected(split, step_ns, seen)
 
 
 def _hopeless(memory: Memory) -> bool:
@@ -136,8 +111,8 @@ def _hopeless(memory: Memory) -> bool:
     return needed > HOPELESS * memory.budget * len(memory.stages)
 
 
-class _Arranger:
-    """Layers and memory policies on their way to chunks."""
+class Arranger:
+    """Layers and memory policies of a possible layout on their way to chunks."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario, self.mesh, count = scenario, lay_out(scenario), microbatches(scenario)
@@ -147,6 +122,7 @@ class _Arranger:
         self.ledgers = StageLedgers(scenario, self.mesh, count)
         self.shape = self.mesh.pipeline, scenario.parallel.virtual, count
         self._weighed: dict[MemorySpec, list[Busy]] = {}
+        self._costs: dict[MemorySpec, StepCosts] = {}
 
     @cached_property
     def written(self) -> Split | None:
@@ -160,6 +136,28 @@ class _Arranger:
         head = tuple(map(sum, zip(*heads, strict=True)))
         none = (0.0,) * len(embedding)
         return 0, *job_of(blocks, none, head, self.shape[0] - 1, 1).balanced()
+
+    def drafts(self, chosen: Split | None = None) -> tuple[Draft, ...]:
+        """The runs that are open, the best by the light model first; with a split that is `chosen`,
+        the one that has it."""
+        return tuple(
+            Draft(self._plan(chunks, memory), odd) for chunks, memory, odd in self.arranged(chosen)
+        )
+
+    def _plan(self, chunks: tuple[Chunk, ...], memory: Memory) -> Plan:
+        scenario = self.scenario
+        return Plan(
+            scenario=scenario,
+            mesh=self.mesh,
+            chunks=chunks,
+            microbatches=self.shape[2],
+            placements=self.placed,
+            memory=memory,
+            warnings=(
+                *caveats(scenario, self.mesh, chunks),
+                *memory_caveats(scenario, chunks, memory),
+            ),
+        )
 
     def arranged(self, chosen: Split | None) -> Iterator[tuple[tuple[Chunk, ...], Memory, bool]]:
         """The chunks and their ledger, of each draft, and whether its split is odd."""
@@ -230,7 +228,9 @@ class _Arranger:
         return found
 
     def corrected(self, split: Split, step_ns: int, seen: Observed) -> Split | None:
-        """As `corrected_split` says."""
+        """The split with which a step is shortest by the light model as events correct it, that
+        have played the step with another split; none where they agree, or where that split does not
+        fit."""
         policies = self.scenario.memory.of_chunks(self.chunk_map.stage_of)
         step, places = self.step(policies)
         (length,) = step.of([split], places)
@@ -243,7 +243,7 @@ class _Arranger:
     def _by_stage(self) -> list[Arrangement]:
         """Policies that stages choose, then the best uniform ones."""
         memory, written = self.scenario.memory, self.written
-        choice = PolicyChoice(memory, self._costs, self._cut, self.ledgers, self.chunk_map)
+        choice = PolicyChoice(memory, self.costs, self._cut, self.ledgers, self.chunk_map)
         best = self._chosen(choice)
         if best.worth[0]:  # so much memory cannot be left free
             choice.spare = 0.0
@@ -293,7 +293,7 @@ class _Arranger:
         """Costs under each policy, and the place of each part's among them."""
         tried = tuple(dict.fromkeys(policies))
         of_part = dict(zip(self.chunk_map.part_of, map(tried.index, policies), strict=True))
-        return tuple(map(self._costs, tried)), tuple(of_part[part] for part in sorted(of_part))
+        return tuple(map(self.costs, tried)), tuple(of_part[part] for part in sorted(of_part))
 
     def _within(self, policies: Policies) -> Split:
         """The shortest split that is found to fit in memory."""
@@ -331,9 +331,12 @@ class _Arranger:
             self._weighed[policy] = self.scale.weigh(mean_layers(self.scenario, policy))
         return self._weighed[policy]
 
-    def _costs(self, policy: MemorySpec) -> StepCosts:
-        layers = mean_layers(self.scenario, policy)
-        return step_costs(layers, self.scale, self.mesh)
+    def costs(self, policy: MemorySpec) -> StepCosts:
+        """The costs of a step for the light model, under a policy."""
+        if policy not in self._costs:
+            layers = mean_layers(self.scenario, policy)
+            self._costs[policy] = step_costs(layers, self.scale, self.mesh)
+        return self._costs[policy]
 
     def _cut(self, split: Split, policy: MemorySpec) -> tuple[Chunk, ...]:
         stacks = (layers_of(self.scenario, policy),) * len(self.chunk_map.part_of)
@@ -345,7 +348,7 @@ class SplitRanking:
     shortest by the light model."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._own = _Arranger(scenario)
+        self._own = Arranger(scenario)
         self._policies = scenario.memory.of_chunks(self._own.chunk_map.stage_of)
         self._light, self._places = self._own.step(self._policies)
 

@@ -58,11 +58,12 @@ class Transfers:
 
 def kernels(plan: Plan) -> Kernels:
     """Work of all passes: forward, what is run again, and both halves of the backward."""
-    per_chunk = plan.runs_per_chunk / plan.mesh.pipeline
+    per_stage = plan.runs_per_chunk / plan.mesh.pipeline
     found: dict[str, Arithmetic] = {}
     launched: Counter[str] = Counter()
     size: Counter[str] = Counter()
-    for op, name, work in _runs(plan):
+    for op, name, work, layers in _runs(plan):
+        per_chunk = per_stage * layers
         price = _price(plan, op, name, work)
         known = matmul.law(work.product, plan.scenario.calibration)
         apart = apart_as(op.kind, plan.scenario.calibration)
@@ -108,32 +109,29 @@ def _price(plan: Plan, op: Op, name: str, work: Work) -> Price:
     return price(op.kind, work, scenario.cluster.node.gpu, scenario.calibration, backward)
 
 
-def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work]]:
-    """Every time that kernels of an op run for one micro-batch: the op, the class of their
-    efficiency, and their work on the mean rank."""
-    for layer in (layer for chunk in plan.chunks for layer in chunk.layers):
-        repeated = again(layer, layer.policy.recompute)
+def _runs(plan: Plan) -> Iterator[tuple[Op, str, Work, int]]:
+    """Whenever kernels of an op run for one micro-batch: the op, the class of their efficiency, and
+    their work on the mean rank; and the number of layers that share these."""
+    layers = {id(layer): layer for chunk in plan.chunks for layer in chunk.layers}
+    count = Counter(id(layer) for chunk in plan.chunks for layer in chunk.layers)
+    for layer in layers.values():
+        repeated, alike = again(layer, layer.policy.recompute), count[id(layer)]
         for op in (item for item in layer.items if isinstance(item, Op)):
             ways = ("attention_forward", "attention_backward")
             forward, backward = ways if op.kind == "attention" else (op.kind, op.kind)
             for _ in range(1 + (op.name in repeated)):
-                yield op, forward, of_mean(op.forward, op.load)
-            yield op, backward, of_mean(op.backward, op.load)
-            yield op, backward, of_mean(op.weight, op.load)
+                yield op, forward, of_mean(op.forward, op.load), alike
+            yield op, backward, of_mean(op.backward, op.load), alike
+            yield op, backward, of_mean(op.weight, op.load), alike
 
 
 def memory_share(plan: Plan) -> float:
     """Share of the seconds of all kernels that memory and launches bound, not arithmetic."""
     bound = total = 0.0
-    known: dict[tuple[int, str, int], Price] = {}  # layers of a model share their operations
-    runs = [*_runs(plan)]
-    for op, name, work in runs:
-        key = id(op), name, id(work)
-        if key not in known:
-            known[key] = _price(plan, op, name, work)
-        price = known[key]
-        bound += price.seconds * (1.0 - price.sm_bound)
-        total += price.seconds
+    for op, name, work, layers in _runs(plan):
+        price = _price(plan, op, name, work)
+        bound += layers * price.seconds * (1.0 - price.sm_bound)
+        total += layers * price.seconds
     return bound / total if total else 0.0
 
 
