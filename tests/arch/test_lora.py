@@ -14,8 +14,8 @@ RANK = 4
 ROWS = 2 * 16
 
 
-def layer(lora: LoraSpec | None, tensor: int = 1) -> Layer:
-    return layers(TINY_GROUPED, Shape(2, 16, tensor, lora=lora))[1]
+def layer(lora: LoraSpec | None, tensor: int = 1, unfused: tuple[str, ...] = ()) -> Layer:
+    return layers(TINY_GROUPED, Shape(2, 16, tensor, lora=lora, unfused=unfused))[1]
 
 
 def sizes() -> dict[str, tuple[int, int, int]]:
@@ -89,3 +89,25 @@ def test_tensor_ranks_cut_the_wide_side_of_an_adapter() -> None:
     )
     assert half.weights.replicated == replicated
     assert 2 * half.weights.tensor + replicated == whole.weights.total
+
+
+def test_adapters_in_fp32_move_what_each_call_reads_and_writes() -> None:
+    """PEFT's Linear.forward: cast, dropout, x A, (x A) B, scaling, sum and cast back, one by one;
+    the thin products count their inputs and outputs in bf16 already."""
+    taken = (2 + 4) + (4 + 4 + 1) + (4 - 2)
+    given = (4 - 2) + (4 + 4) + (2 + 4 + 4) + (4 + 2)
+    gradients_given = (2 + 4) + (4 + 2) + (4 + 4) + 2 * (4 - 2)
+    gradients_taken = (4 - 2) + (4 + 4 + 1) + (4 + 2) + (2 + 2 + 2)
+    plain, eager = (layer(LoraSpec(rank=RANK), unfused=own) for own in ((), ("adapters",)))
+    before, found = (
+        {op.name: op for op in one.items if isinstance(op, Op)} for one in (plain, eager)
+    )
+    for name, (count, inputs, outputs) in sizes().items():
+        add = found.pop(f"{name}_lora_add")
+        assert before.pop(f"{name}_lora_add").forward.bytes == 3 * 2 * ROWS * outputs
+        assert add.forward.bytes == ROWS * (taken * count * inputs + given * outputs)
+        wanted = gradients_taken * count * inputs + gradients_given * outputs
+        assert add.backward.bytes == ROWS * wanted
+        assert (add.forward.kernels, add.backward.kernels) == (5 * count, 6 * count)
+        assert add.saved == (4 + 1) * ROWS * count * inputs
+    assert found == before

@@ -289,7 +289,9 @@ def _frozen(model: ModelSpec, shape: Shape, items: tuple[Item, ...]) -> tuple[It
     if shape.unfused:
         items = eager(items, model.norm, shape)
     gated = model.ffn.kind == "swiglu" and not shape.separate
-    return adapted(items, shape.lora, gated) if shape.lora else items
+    if shape.lora is None:
+        return items
+    return adapted(items, shape.lora, gated, "adapters" in shape.unfused)
 
 
 def _transformer(model: ModelSpec, shape: Shape, kind: str) -> tuple[Item, ...]:

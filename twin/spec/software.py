@@ -149,9 +149,10 @@ class SoftwareSpec(Spec):
     """layouts that it can run; null: all that can be simulated"""
     host: HostThreadSpec | None = None
     """what its host does; null: nothing beside launches (`calibration.dispatch`)"""
-    unfused: tuple[Literal["norm", "rotary", "activation"], ...] = ()
+    unfused: tuple[Literal["norm", "rotary", "activation", "adapters"], ...] = ()
     """RMSNorm, rotary positions and SwiGLU that run as one kernel for each call of the framework,
-    as in Hugging Face's models; the others are one kernel, by hand or by a compiler"""
+    as in Hugging Face's models, and low-rank adapters in fp32, as in PEFT from 0.11 on; the others
+    are one kernel, by hand or by a compiler"""
     separate_products: Flag = False
     """queries, keys and values are a product each, and so are gate and up; false: one product
     together"""
