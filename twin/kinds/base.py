@@ -151,6 +151,8 @@ class Kind:
     """Of a comparison's sentence: `the update is` 2 s slower."""
     parts: ClassVar[str] = ""
     """Key of the parts of the time in the document of a comparison."""
+    words: ClassVar[tuple[str, str] | None] = None
+    """Module and name of the words of those parts; None: they are words."""
     changes_most: ClassVar[str] = ""
     """`the phase that changes most is`."""
     frontier: ClassVar[tuple[str, str, str]] = ("days", "cost_usd", "gpu_hours")
@@ -195,8 +197,8 @@ class Kind:
         """The answers."""
         return self._own("report", "report")(plan, trace, run)
 
-    def _own(self, module: str, name: str) -> Callable[..., Any]:
-        """A function of this kind's folder, imported when it is first used."""
+    def _own(self, module: str, name: str) -> Any:
+        """A function or table of this kind's folder, imported when it is first used."""
         return getattr(import_module(f"{type(self).__module__}.{module}"), name)
 
     def shortage(self, plan: Any) -> tuple[str, float | None]:
@@ -240,7 +242,7 @@ class Kind:
 
     def part_words(self, part: str) -> str:
         """A part of the time, in words."""
-        return part
+        return self._own(*self.words)[part] if self.words else part
 
     def part_seconds(self, report: Any) -> Mapping[str, float]:
         """Seconds of each part of the time."""
@@ -274,7 +276,7 @@ class Kind:
 
     def figures(self, run: Run) -> Iterable[View]:
         """The figures of an answer, by section; those of `Summary` say why."""
-        return self._own("figures", "views")(run.report)
+        return self._own("figures", "views")(run)
 
     def comparison_figures(self, runs: Sequence[Run], comparison: Any) -> Sequence[View]:
         """The figures of a comparison, the most important first."""

@@ -3,11 +3,12 @@ on GPUs in turns or on GPUs of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from twin.kinds.base import ALONE, Check, Kind, Run, Tools
+from twin.kinds.base import ALONE, Check, Run, Tools
+from twin.kinds.rollouts import OfRollouts
 from twin.scenario import Root, Scenario
 from twin.spec.kpis import ITERATION_KPIS
 
@@ -15,10 +16,9 @@ if TYPE_CHECKING:
     from twin.figures.charts import View
     from twin.kinds.iteration.report import IterationReport
     from twin.kinds.iteration.types import IterationPlan, IterationTrace
-    from twin.planning.types import Warning
 
 
-class Iteration(Kind):
+class Iteration(OfRollouts):
     """An iteration: rollouts, steps of the trainer and a weight update, each by its simulator."""
 
     name = "rl_iteration"
@@ -48,11 +48,8 @@ class Iteration(Kind):
     )
     subject = "an iteration is"
     parts = "phases"
+    words = ("types", "PHASES")
     changes_most = "the phase that changes most is"
-    refusals = {  # noqa: RUF012  declared as ClassVar in the base
-        "seal": "a seal is of one training step",
-        "attribution": "only a step's difference is split by edit",
-    }
 
     def recognises(self, scenario: Root) -> bool:
         return isinstance(scenario, Scenario) and bool(scenario.rl and scenario.rl.iteration)
@@ -71,11 +68,6 @@ class Iteration(Kind):
 
         over = [f"{fit.name} is {gibibytes(fit.over)} over" for fit in plan.fits if not fit.fits]
         return "; ".join(over), -max(fit.over for fit in plan.fits)
-
-    def does_other_work(self, fields: Iterable[str]) -> bool:
-        from twin.kinds.rollouts.report import is_other_work
-
-        return is_other_work(fields)
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         from twin.kinds.iteration.report import fitting, memory_table
@@ -109,23 +101,10 @@ class Iteration(Kind):
 
         return sentences(reports)
 
-    def part_words(self, part: Any) -> str:
-        from twin.kinds.iteration.types import PHASES
-
-        return PHASES[part]
-
     def part_seconds(self, report: IterationReport) -> Mapping[str, float]:
         """Of phases, which sum to the iteration only where they follow one another: one step off,
         rollouts and training lie beside each other."""
         return {str(phase): seconds for phase, seconds in report.phases.items()}
-
-    def incomparable(
-        self, baseline: IterationReport, candidate: IterationReport
-    ) -> tuple[Warning, ...]:
-        from twin.kinds.rollouts.report import other_work
-        from twin.reports.compare import differences
-
-        return other_work(differences(baseline.scenario, candidate.scenario))
 
 
 KIND: Final = Iteration()

@@ -9,6 +9,7 @@ from typing import Final
 from twin.figures.charts import Ranked, View, name_axis, ranking
 from twin.figures.palette import Meaning, Swatch, Theme, series, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, capital, draw
+from twin.kinds.base import Run
 from twin.kinds.iteration.report import IterationReport
 from twin.kinds.iteration.types import CAUSES, PHASES, WORKS, Side, Span
 from twin.kinds.iteration.ways import measure, names, ranked, sentences
@@ -25,8 +26,9 @@ _LEAST: Final = 1e-4
 """A share that is too small to be drawn."""
 
 
-def views(report: IterationReport) -> Iterator[View]:
+def views(run: Run) -> Iterator[View]:
     """Every figure of an iteration."""
+    report: IterationReport = run.report
     yield View("Summary", "Phases over time", "timeline", lambda theme, _: timeline(report, theme))
     yield View("Summary", "GPU time", "occupation", lambda theme, _: occupation(report, theme))
 

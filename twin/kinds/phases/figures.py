@@ -10,6 +10,7 @@ from twin.figures.charts import View, row_axis
 from twin.figures.palette import Swatch, Theme, swatch
 from twin.figures.plotly import Axis, Bars, Frame, Picture, Row, draw
 from twin.figures.step import causes_table, stacked
+from twin.kinds.base import Run
 from twin.kinds.phases.report import PhaseRun, PhasesReport, Span
 from twin.reports.breakdown import CAUSE_WORDS, bottleneck
 from twin.reports.table import decimal_bytes, digits, show
@@ -20,8 +21,9 @@ _TICKS: Final = 6
 """Dates along the axis."""
 
 
-def views(report: PhasesReport) -> Iterator[View]:
+def views(run: Run) -> Iterator[View]:
     """Every figure of a run in phases."""
+    report: PhasesReport = run.report
     yield View("Summary", "Calendar", "calendar", lambda theme, _: calendar(report, theme))
     if any(phase.report for phase in report.phases):
         yield View(

@@ -6,7 +6,7 @@ environment, the memory of its engine and the end of an iteration are events of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Tools
 from twin.scenario import Root, Scenario
@@ -18,7 +18,27 @@ if TYPE_CHECKING:
     from twin.reports.head import Head
 
 
-class Rollouts(Kind):
+class OfRollouts(Kind):
+    """What has rollouts: more of it is other work."""
+
+    refusals = {  # noqa: RUF012  declared as ClassVar in the base
+        "seal": "a seal is of one training step",
+        "attribution": "only a step's difference is split by edit",
+    }
+
+    def does_other_work(self, fields: Iterable[str]) -> bool:
+        from twin.kinds.rollouts.report import is_other_work
+
+        return is_other_work(fields)
+
+    def incomparable(self, baseline: Head, candidate: Head) -> tuple[Warning, ...]:
+        from twin.kinds.rollouts.report import other_work
+        from twin.reports.compare import differences
+
+        return other_work(differences(baseline.scenario, candidate.scenario))
+
+
+class Rollouts(OfRollouts):
     """Rollouts of a scenario that has `rl` and no `rl.iteration`."""
 
     name = "rollouts"
@@ -36,22 +56,14 @@ class Rollouts(Kind):
     shown_kpis = tuple(kpi.key for kpi in ROLLOUT_KPIS)
     subject = "rollouts are"
     parts = "spent"
+    words = ("plan", "SPENT")
     changes_most = "what changes most is the time that engines spend on"
-    refusals = {  # noqa: RUF012  declared as ClassVar in the base
-        "seal": "a seal is of one training step",
-        "attribution": "only a step's difference is split by edit",
-    }
 
     def recognises(self, scenario: Root) -> bool:
         return isinstance(scenario, Scenario) and bool(scenario.rl and not scenario.rl.iteration)
 
     def scope(self, scenario: Root) -> str | None:
         return "the trainer's step alone, for all of its tokens. `twin run` answers the rollouts."
-
-    def does_other_work(self, fields: Iterable[str]) -> bool:
-        from twin.kinds.rollouts.report import is_other_work
-
-        return is_other_work(fields)
 
     def check(self, scenario: Scenario, tools: Tools = ALONE) -> Check:
         """The trainer's plan is checked, and that the engines can be."""
@@ -66,22 +78,9 @@ class Rollouts(Kind):
         every = super().deciding(report)
         return tuple(key for key in every if key not in OF_SERVING or report.kpis[key] is not None)
 
-    def part_words(self, part: Any) -> str:
-        from twin.kinds.rollouts.plan import SPENT
-
-        return SPENT[part]
-
     def part_seconds(self, report: RolloutReport) -> Mapping[str, float]:
         """Seconds of an iteration that a mean engine spends on each."""
         return {key: share * report.seconds for key, share in report.spent.items()}
-
-    def incomparable(
-        self, baseline: RolloutReport, candidate: RolloutReport
-    ) -> tuple[Warning, ...]:
-        from twin.kinds.rollouts.report import other_work
-        from twin.reports.compare import differences
-
-        return other_work(differences(baseline.scenario, candidate.scenario))
 
 
 KIND: Final = Rollouts()

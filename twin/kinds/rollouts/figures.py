@@ -10,6 +10,7 @@ import numpy as np
 from twin.figures.charts import Ranked, View, ranking
 from twin.figures.palette import Meaning, Theme, swatch
 from twin.figures.plotly import Area, Axis, Frame, Picture, capital, draw
+from twin.kinds.base import Run
 from twin.kinds.rollouts.plan import SPENT, RolloutIteration
 from twin.kinds.rollouts.report import RolloutReport
 from twin.reports.table import digits, duration, show
@@ -24,8 +25,9 @@ _STATES: Final[tuple[tuple[str, str, Meaning], ...]] = (
 """Fields of a moment, in words, with their looks."""
 
 
-def views(report: RolloutReport) -> Iterator[View]:
+def views(run: Run) -> Iterator[View]:
     """Every figure of rollouts."""
+    report: RolloutReport = run.report
     last = report.trace.iterations[-1]
     yield View(
         "Summary", "Where engines spend their time", "spent", lambda theme, _: spent(report, theme)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twin.kinds.base import ALONE, Check, Kind, Ranks, Run, Tools
@@ -119,11 +119,6 @@ class Step(Kind):
             f"{run.plan.microbatches:,} micro-batches of each pipeline per step, "
             f"{count(train.global_batch)} tokens per step, software {name}"
         )
-
-    def figures(self, run: Run) -> Iterable[View]:
-        from twin.kinds.step.figures import views
-
-        return views(run)
 
     def comparison_figures(self, runs: Sequence[Run], comparison: Comparison) -> Sequence[View]:
         from twin.kinds.step.figures import comparison_views

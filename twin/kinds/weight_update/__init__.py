@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +11,6 @@ from twin.scenario import Root, UpdateScenario
 from twin.spec.kpis import UPDATE_KPIS
 
 if TYPE_CHECKING:
-    from twin.figures.charts import View
     from twin.kinds.weight_update.plan import UpdatePlan, UpdateProgram
     from twin.kinds.weight_update.report import UpdateReport
     from twin.planning.types import Warning
@@ -33,6 +32,7 @@ class WeightUpdate(Kind):
     shown_kpis = tuple(kpi.key for kpi in UPDATE_KPIS)
     subject = "the update is"
     parts = "breakdown"
+    words = ("report", "WORDS")
     changes_most = "what changes most is"
     refusals = {  # noqa: RUF012  declared as ClassVar in the base
         "recommend": _NO_STEP,
@@ -98,20 +98,10 @@ class WeightUpdate(Kind):
 
         return facts(run.report)
 
-    def figures(self, run: Run) -> Iterable[View]:
-        from twin.kinds.weight_update.figures import views
-
-        return views(run)
-
     def tables(self, run: Run) -> Sequence[Block]:
         from twin.kinds.weight_update.report import alternatives, report_tables
 
         return report_tables(run.report, alternatives(run.scenario, run.report))
-
-    def part_words(self, part: Any) -> str:
-        from twin.kinds.weight_update.report import WORDS
-
-        return WORDS[part]
 
     def part_seconds(self, report: UpdateReport) -> Mapping[str, float]:
         return {stage: ns / 1e9 for stage, ns in report.breakdown_ns.items()}
