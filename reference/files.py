@@ -35,4 +35,9 @@ def replace_synced(path: Path, content: str | bytes) -> None:
 @cache
 def yaml_table(path: Path) -> Any:
     """The plain values of a YAML file; it is read once, so do not change them."""
-    return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    return plain_yaml(path.read_text(encoding="utf-8"))
+
+
+def plain_yaml(text: str) -> Any:
+    """The plain values of a YAML text."""
+    return YAML(typ="safe", pure=True).load(text)

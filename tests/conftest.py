@@ -7,12 +7,13 @@ import os
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
-from tests.command import Command, Outcome
+if TYPE_CHECKING:
+    from tests.command import Command
 
 ROOT = Path(__file__).parent.parent
 
@@ -72,18 +73,9 @@ def twin_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
     """Runs `twin WORDS` in an empty folder, without colour."""
-    from twin.cli.main import main  # noqa: PLC0415
+    from tests.command import command_in  # noqa: PLC0415  few tests need the command
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("TWIN_DEBUG", raising=False)
-
-    def run(*words: str) -> Outcome:
-        code = main(words)
-        seen = capsys.readouterr()
-        return Outcome(code, seen.out, seen.err)
-
-    return run
+    return command_in(tmp_path, monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

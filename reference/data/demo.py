@@ -16,13 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from reference.config import load_run
 from reference.data.pipeline import build
 from reference.data.spec import BuildSpec
 from reference.evaluate.run import evaluate
 from reference.evaluate.task import EvaluateSpec
+from reference.files import plain_yaml
 from reference.text.toy import write_raw
 from reference.train import train
 
@@ -93,4 +92,4 @@ def demo_spec(output: Path) -> BuildSpec:
 
 def _settings(output: Path) -> dict[str, Any]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text.replace("OUTPUT", str(output)))
+    return plain_yaml(text.replace("OUTPUT", str(output)))

@@ -12,6 +12,7 @@ folder that is named by what decides its numbers.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,10 +24,10 @@ from statistics import mean
 from typing import Any, Final
 
 import torch
-import yaml
 
 from reference.config import RunSpec
 from reference.dialog import Dialog, Message, dialog_json
+from reference.files import yaml_table
 from reference.rl.critique.__main__ import write
 from reference.rl.critique.ranking import Rubric, VerifiedPair, agreement, by_engine
 from reference.rl.gym.environments import QuestionEnvironment
@@ -164,7 +165,7 @@ def _group(
 
 def base_of(home: Path, seed: int) -> RunSpec:
     """The model of preset `characters` after one step on bytes: a run to begin from."""
-    preset = yaml.safe_load(find("characters").read_text(encoding="utf-8"))
+    preset = yaml_table(find("characters"))
     changes = {
         "model": preset["model"],
         "data": {**preset["data"], "source": str(_text(home)), "cache": str(home / "data")},
@@ -308,7 +309,7 @@ def _text(home: Path) -> Path:
 
 def _rubrics(home: Path) -> Path:
     rubrics = {"rubrics": [RUBRIC.model_dump()]}
-    return runs.write_text(home / "rubrics.yaml", lambda: yaml.safe_dump(rubrics))
+    return runs.write_text(home / "rubrics.yaml", lambda: json.dumps(rubrics))
 
 
 def ends(run: LoopOutcome) -> tuple[float, float]:

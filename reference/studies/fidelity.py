@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from reference.data.rephrase import judge, rewrite
 from reference.data.spec import STYLES
 from reference.evaluate.statistics import wilson
+from reference.files import yaml_table
 from reference.generate.rules import RuleGenerator
 from reference.studies.study import Page, Workplace, main
 from reference.text import toy
@@ -31,9 +30,7 @@ _Z: Final = 1.96
 _STYLES: Final = ("plain", "letter", "sceptic", "recap", "reporter")
 _NAME: Final = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{3,}\b")
 _NUMBER: Final = re.compile(r"\b\d+\b")
-_WORDS: Final[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-)
+_WORDS: Final[dict[str, Any]] = yaml_table(Path(__file__).with_suffix(".yaml"))
 _WORD: Final = r"[^\s,.;:]"
 _CLAUSE: Final = rf",{_WORD}*(?:[^\S\n]+{_WORD}+){{2}}[^,.;:\n]*(?=\.)"
 """From a comma to the end of its sentence, two words or more."""

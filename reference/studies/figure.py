@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import yaml
+from reference.files import yaml_table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Playwright
@@ -30,9 +30,7 @@ Colour = Literal["blue", "vermilion", "green", "purple", "orange", "grey"]
 THEMES: Final[tuple[Theme, ...]] = ("light", "dark")
 MISSING: Final = "Chromium (or its path in TWIN_CHROMIUM)"
 """What to install where `executable` finds none."""
-_STYLE: Final[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
-)
+_STYLE: Final[dict[str, Any]] = yaml_table(Path(__file__).with_suffix(".yaml"))
 _SIZES: Final = SimpleNamespace(**_STYLE["sizes"])
 
 

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 import torch
-import yaml
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from reference.config import RunSpec, load_run
-from reference.files import replace_synced
+from reference.files import replace_synced, yaml_table
 from reference.optim.blocks import matrices
 from reference.optim.diagnostics import svd_entropy
 from reference.rl.spec import RlSpec
@@ -276,8 +275,7 @@ def write_text(path: Path, make: Callable[[], str]) -> Path:
 
 def settings_of(study: str) -> dict[str, Any]:
     """The settings of a study's runs: sections of values by dotted path."""
-    path = Path(__file__).with_name(f"{study}.yaml")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml_table(Path(__file__).with_name(f"{study}.yaml"))
 
 
 def plans_of(study: str, kind: type[KeptT]) -> tuple[KeptT, KeptT]:
