@@ -26,7 +26,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from twin.arch.fp8 import cast, projection, row_cut
 from twin.arch.kernels import ELEMENT, SINGLE, streaming
@@ -72,10 +72,14 @@ class Block(Mixer):
     def state(self) -> State:
         """What one sequence leaves behind for the next token."""
 
-    @abstractmethod
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """The kernels of a decode step of so many sequences in place of those in `SEQUENTIAL`, on
-        one tensor rank."""
+    step_kernels: ClassVar[int]
+    """Kernels of a decode step in place of those in `SEQUENTIAL`."""
+
+    def step(self, rows: int, tensor: int) -> Op:
+        """Those kernels, for so many sequences on one tensor rank: each sequence's state is read
+        and written once."""
+        moved = 2.0 * rows * self.state().bytes / tensor
+        return streaming("mixer_step", Work(0.0, moved, self.step_kernels), Work(), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,3 @@ def gated_norm(tokens: int, width: int) -> Op:
     size = float(ELEMENT * tokens * width)
     work = Work(0.0, 3 * size, 1), Work(0.0, 5 * size, 2)
     return streaming("mixer_norm", *work, size, size, "norm")
-
-
-def updated(rows: int, state: State, tensor: int, kernels: int) -> Op:
-    """The kernels of a decode step: each sequence's state is read and written once."""
-    moved = 2.0 * rows * state.bytes / tensor
-    return streaming("mixer_step", Work(0.0, moved, kernels), Work(), 0.0, 0.0)

@@ -386,7 +386,7 @@ def _decode_items(
         if item.name == "attention_flash":
             found += _attention(engine, shape.tokens, sizes, mixer)
         elif item.name == CORE and (own := block(engine.model)) is not None:
-            found += own.step(sizes[0] * (1 + engine.drafts), engine.spec.tensor)
+            found.append(own.step(sizes[0] * (1 + engine.drafts), engine.spec.tensor))
         elif item.name in ("experts_up", "experts_down") and isinstance(item, Op):
             found.append(touched(engine, shape, item))
         elif item.name not in _MADE_HERE:

@@ -156,21 +156,31 @@ class Schedule(Spec):
     ) -> tuple[Action, ...]:
         """The actions of one stage, for a shape without `problems`."""
 
-    @abstractmethod
-    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int | None:
-        """Micro-batches after which the steady state's pattern of actions repeats; None: never.
+    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int | None:  # noqa: ARG002 (members may use them)
+        """Micro-batches after which the steady state's pattern of actions repeats; None: never. One
+        where each micro-batch brings the same passes to every stage.
 
         A step shorter by whole periods, but no shorter than `warmup_microbatches`, has the same
         warm-up, the same pattern and the same cool-down.
         """
+        return 1
 
     @abstractmethod
     def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """Micro-batches, in whole periods, that hold every forward of every stage's warm-up."""
 
-    @abstractmethod
-    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """Why this schedule cannot run this shape, each with the nearest fix; empty when it can."""
+    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:  # noqa: ARG002 (members may use them)
+        """Why this schedule cannot run this shape, each with the nearest fix; empty when it can. A
+        schedule runs one chunk per stage unless it says otherwise."""
+        if chunks_per_stage == 1:
+            return []
+        return [
+            Obstacle(
+                "parallel.virtual",
+                f"{self.kind} runs one chunk per stage, not {chunks_per_stage}",
+                "set virtual to 1, or schedule kind to interleaved_1f1b",
+            )
+        ]
 
 
 @lru_cache(maxsize=8)
@@ -209,16 +219,3 @@ def in_halves(chunk: int, microbatches: int, warmup: int, late: int) -> tuple[Ac
         if m >= late:
             order.append(Action("W", chunk, m - late))
     return (*order, *(Action("W", chunk, m) for m in range(microbatches - late, microbatches)))
-
-
-def only_one_chunk(kind: str, chunks_per_stage: int) -> list[Obstacle]:
-    """The obstacle of a schedule that runs one chunk per stage and was given more."""
-    if chunks_per_stage == 1:
-        return []
-    return [
-        Obstacle(
-            "parallel.virtual",
-            f"{kind} runs one chunk per stage, not {chunks_per_stage}",
-            "set virtual to 1, or schedule kind to interleaved_1f1b",
-        )
-    ]

@@ -18,7 +18,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal, final
 
-from twin.schedules.base import Action, ChunkMap, Obstacle, Schedule, mirrored, only_one_chunk
+from twin.schedules.base import Action, ChunkMap, Obstacle, Schedule, mirrored
 
 
 @final
@@ -81,7 +81,7 @@ class DualPipe(Schedule):
     def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
         """More than one chunk per stage, an odd number of stages, or micro-batches that are odd or
         fewer than two per stage."""
-        obstacles = only_one_chunk(self.kind, chunks_per_stage)
+        obstacles = super().problems(stages, chunks_per_stage, microbatches)
         if stages % 2:
             message = f"{self.kind} pairs each stage with its mirror, and {stages} is odd"
             hint = f"nearest pipeline {' or '.join(map(str, _even_beside(stages)))}"

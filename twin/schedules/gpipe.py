@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.base import Action, Obstacle, Pass, Schedule, only_one_chunk
+from twin.schedules.base import Action, Pass, Schedule
 
 _PASSES: tuple[Pass, Pass] = ("F", "B")
 
@@ -36,8 +36,3 @@ class GPipe(Schedule):
         """All: no backward runs before the last forward."""
         del stages, chunks_per_stage
         return microbatches
-
-    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """More than one chunk per stage."""
-        del stages, microbatches
-        return only_one_chunk(self.kind, chunks_per_stage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.base import Action, Obstacle, Schedule, alternate, only_one_chunk
+from twin.schedules.base import Action, Schedule, alternate
 
 
 @final
@@ -28,17 +28,7 @@ class OneForwardOneBackward(Schedule):
         backwards = [Action("B", stage, m) for m in range(microbatches)]
         return alternate(forwards, backwards, min(microbatches, stages - 1 - stage))
 
-    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
-        """One: each micro-batch brings one forward and one backward to every stage."""
-        del stages, chunks_per_stage, microbatches
-        return 1
-
     def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """One per stage after the first (at most all)."""
         del chunks_per_stage
         return min(microbatches, stages - 1)
-
-    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """More than one chunk per stage."""
-        del stages, microbatches
-        return only_one_chunk(self.kind, chunks_per_stage)

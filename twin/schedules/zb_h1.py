@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.base import Action, Obstacle, Schedule, in_halves, only_one_chunk
+from twin.schedules.base import Action, Schedule, in_halves
 
 
 @final
@@ -32,17 +32,7 @@ class ZeroBubbleH1(Schedule):
         warmup = min(microbatches, stages - 1 - stage)
         return in_halves(stage, microbatches, warmup, min(microbatches, stage))
 
-    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
-        """One: each micro-batch brings an F, an I and a W to every stage."""
-        del stages, chunks_per_stage, microbatches
-        return 1
-
     def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """One per stage after the first, and as many again until the last stage's first W."""
         del chunks_per_stage
         return min(microbatches, 2 * (stages - 1))
-
-    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """More than one chunk per stage."""
-        del stages, microbatches
-        return only_one_chunk(self.kind, chunks_per_stage)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.schedules.base import Action, Obstacle, Schedule, in_halves, only_one_chunk
+from twin.schedules.base import Action, Schedule, in_halves
 from twin.spec.base import Count, Flag
 
 
@@ -53,17 +53,7 @@ class ZeroBubbleH2(Schedule):
         warmup = min(microbatches, 2 * (stages - 1 - stage))
         return in_halves(stage, microbatches, warmup, min(microbatches, self.weights_late * stage))
 
-    def period(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
-        """One: each micro-batch brings an F, an I and a W to every stage."""
-        del stages, chunks_per_stage, microbatches
-        return 1
-
     def warmup_microbatches(self, stages: int, chunks_per_stage: int, microbatches: int) -> int:
         """All forwards before the first W of the first stage or the last, whose is later."""
         del chunks_per_stage
         return min(microbatches, max(2, self.weights_late) * (stages - 1))
-
-    def problems(self, stages: int, chunks_per_stage: int, microbatches: int) -> list[Obstacle]:
-        """More than one chunk per stage."""
-        del stages, microbatches
-        return only_one_chunk(self.kind, chunks_per_stage)

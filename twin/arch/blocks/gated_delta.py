@@ -14,7 +14,7 @@ u, the states and the scores run again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from twin.arch.kernels import ELEMENT, SINGLE, streaming
 from twin.arch.mixer import (
@@ -26,7 +26,6 @@ from twin.arch.mixer import (
     exchanged,
     gated_norm,
     leaves,
-    updated,
 )
 from twin.arch.ops import Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, norm_gains, vector
@@ -68,6 +67,8 @@ class GatedDelta(Block):
     """width of a head's value"""
     conv: Count = 4
     """tokens that the convolution sees"""
+    step_kernels: ClassVar[int] = 3
+    """convolution, gates and one recurrent kernel"""
 
     @property
     def heads(self) -> Mapping[str, int]:
@@ -136,7 +137,3 @@ class GatedDelta(Block):
         """One matrix per value head."""
         wide = 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
         return State(self.value_heads * self.key_dim * self.value_dim, (self.conv - 1) * wide)
-
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """Convolution, gates and one recurrent kernel."""
-        return (updated(rows, self.state(), tensor, 3),)

@@ -13,7 +13,7 @@ scores and the inverse; w, u and the states run again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from twin.arch.fp8 import projection
 from twin.arch.kernels import ELEMENT, streaming
@@ -26,7 +26,6 @@ from twin.arch.mixer import (
     exchanged,
     gated_norm,
     leaves,
-    updated,
 )
 from twin.arch.ops import Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, norm_gains, vector
@@ -48,6 +47,8 @@ class Kda(Block):
     """width of a head's query, key and value"""
     conv: Count = 4
     """tokens that each convolution sees"""
+    step_kernels: ClassVar[int] = 6
+    """three convolutions, the decay, `beta`, and one recurrent kernel"""
 
     @property
     def heads(self) -> Mapping[str, int]:
@@ -122,7 +123,3 @@ class Kda(Block):
         """One matrix per head."""
         width = self.num_heads * self.head_dim
         return State(width * self.head_dim, 3 * (self.conv - 1) * width)
-
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """Three convolutions, the decay, `beta`, and one recurrent kernel."""
-        return (updated(rows, self.state(), tensor, 6),)

@@ -12,7 +12,7 @@ and values; scores and states run again. Positions are in the decay.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from twin.arch.kernels import ELEMENT, streaming
 from twin.arch.mixer import (
@@ -23,7 +23,6 @@ from twin.arch.mixer import (
     exchanged,
     gated_norm,
     leaves,
-    updated,
 )
 from twin.arch.ops import Item, Op, Shape, Work
 from twin.arch.parameters import Parameter, matrix, vector
@@ -42,6 +41,8 @@ class Lightning(Block):
     """width of a head's query, key and value"""
     chunk: Count = 256
     """tokens that meet directly"""
+    step_kernels: ClassVar[int] = 1
+    """one recurrent kernel"""
 
     @property
     def heads(self) -> Mapping[str, int]:
@@ -95,10 +96,6 @@ class Lightning(Block):
     def state(self) -> State:
         """One matrix per head."""
         return State(self.num_heads * self.head_dim**2, 0)
-
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """One recurrent kernel."""
-        return (updated(rows, self.state(), tensor, 1),)
 
 
 def _activated(size: float) -> Op:

@@ -16,7 +16,7 @@ which are left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from twin.arch.kernels import ELEMENT
 from twin.arch.mixer import (
@@ -28,9 +28,8 @@ from twin.arch.mixer import (
     exchanged,
     gated_norm,
     leaves,
-    updated,
 )
-from twin.arch.ops import Item, Op, Shape
+from twin.arch.ops import Item, Shape
 from twin.arch.parameters import Parameter, matrix, vector
 from twin.spec.base import Count
 from twin.spec.model import ModelSpec
@@ -53,6 +52,8 @@ class Mamba2(Block):
     """tokens that the convolution sees"""
     chunk: Count = 128
     """tokens that meet directly"""
+    step_kernels: ClassVar[int] = 2
+    """the convolution and the update of the states"""
 
     @property
     def heads(self) -> Mapping[str, int]:
@@ -130,7 +131,3 @@ class Mamba2(Block):
         """A row of states per channel."""
         convolved = self._inner + 2 * self._shared
         return State(self._inner * self.state_dim, (self.conv - 1) * convolved)
-
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """The convolution and the update of the states."""
-        return (updated(rows, self.state(), tensor, 2),)

@@ -11,11 +11,11 @@ sequence leaves its last inputs behind. Three kernels, one each: both products a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from twin.arch.kernels import ELEMENT, streaming
-from twin.arch.mixer import CORE, Block, State, enters, exchanged, leaves, updated
-from twin.arch.ops import Item, Op, Shape, Work
+from twin.arch.mixer import CORE, Block, State, enters, exchanged, leaves
+from twin.arch.ops import Item, Shape, Work
 from twin.arch.parameters import Parameter, matrix
 from twin.spec.base import Count
 from twin.spec.model import ModelSpec
@@ -30,6 +30,8 @@ class ShortConv(Block):
     """channels"""
     conv: Count = 3
     """tokens that a convolution sees"""
+    step_kernels: ClassVar[int] = 2
+    """the first gate, and a convolution that moves its inputs on"""
 
     @property
     def heads(self) -> Mapping[str, int]:
@@ -65,7 +67,3 @@ class ShortConv(Block):
     def state(self) -> State:
         """The inputs that the next token's convolution sees."""
         return State(0, self.width * (self.conv - 1))
-
-    def step(self, rows: int, tensor: int) -> tuple[Op, ...]:
-        """The first gate, and a convolution that moves its inputs on."""
-        return (updated(rows, self.state(), tensor, 2),)

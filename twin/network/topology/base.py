@@ -7,26 +7,26 @@ one set of leaves are a pod; inside it a path crosses one switch, between pods t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from twin.spec.cluster import ClusterSpec, FabricSpec
 
 
-class Topology(ABC):
+class Topology:
     """One way to wire nodes together."""
 
     kind: ClassVar[str]
     rails: ClassVar[bool]
     """Whether each rail has switches of its own, so that other rails are reached over NVLink."""
 
-    @abstractmethod
     def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
-        """The leaf switch that a NIC is wired to."""
+        """The leaf switch that a NIC is wired to: its pod's, or its rail's in the pod."""
+        pod = f"leaf/{node // fabric.nodes_per_leaf}"
+        return f"{pod}/{rail}" if self.rails else pod
 
-    @abstractmethod
     def nics_per_leaf(self, cluster: ClusterSpec) -> int:
-        """NICs that a leaf switch has ports for."""
+        """NICs that a leaf switch has ports for: all of its pod, or one of each node."""
+        return cluster.fabric.nodes_per_leaf * (1 if self.rails else cluster.node.gpus)
 
     def switches(self, fabric: FabricSpec, nodes: int) -> int:
         """Switches on the path between the two farthest of so many neighbouring nodes, on one rail:

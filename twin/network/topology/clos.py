@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from twin.network.topology.base import Topology
-from twin.spec.cluster import ClusterSpec, FabricSpec
 
 
 @final
@@ -23,12 +22,3 @@ class Clos(Topology):
 
     kind: ClassVar[str] = "clos"
     rails: ClassVar[bool] = False
-
-    def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
-        """The leaf of the node's rack, for every rail."""
-        del rail
-        return f"leaf/{node // fabric.nodes_per_leaf}"
-
-    def nics_per_leaf(self, cluster: ClusterSpec) -> int:
-        """All NICs of the rack's nodes."""
-        return cluster.fabric.nodes_per_leaf * cluster.node.gpus

@@ -13,7 +13,6 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from twin.network.topology.base import Topology
-from twin.spec.cluster import ClusterSpec, FabricSpec
 
 
 @final
@@ -22,11 +21,3 @@ class RailFatTree(Topology):
 
     kind: ClassVar[str] = "rail_fat_tree"
     rails: ClassVar[bool] = True
-
-    def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
-        """The leaf of the NIC's rail in its pod."""
-        return f"leaf/{node // fabric.nodes_per_leaf}/{rail}"
-
-    def nics_per_leaf(self, cluster: ClusterSpec) -> int:
-        """One NIC of each node of the pod."""
-        return cluster.fabric.nodes_per_leaf

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 from twin.network.topology.base import Topology
-from twin.spec.cluster import ClusterSpec, FabricSpec
+from twin.spec.cluster import FabricSpec
 
 _INSIDE = 3
 """Switches between two nodes of a site: leaf, spine, leaf."""
@@ -26,15 +26,6 @@ class Sites(Topology):
 
     kind: ClassVar[str] = "sites"
     rails: ClassVar[bool] = False
-
-    def leaf(self, fabric: FabricSpec, node: int, rail: int) -> str:
-        """The gateway of the node's site, for every rail."""
-        del rail
-        return f"leaf/{node // fabric.nodes_per_leaf}"
-
-    def nics_per_leaf(self, cluster: ClusterSpec) -> int:
-        """All NICs of the site."""
-        return cluster.fabric.nodes_per_leaf * cluster.node.gpus
 
     def switches(self, fabric: FabricSpec, nodes: int) -> int:
         """Of a site's own network, and of another site a gateway at each end."""
