@@ -149,7 +149,9 @@ def _of_names(part: dict[str, Any]) -> dict[str, Any] | None:
 def shared(schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Schemas whose parts that stand in several places are written once, the largest first, each
     under the first key that has it; beside them, as `parts`, those by name."""
-    whole: dict[str, Any] = {"": json.loads(json.dumps(schemas, sort_keys=True))}
+    trees: dict[str, Any] = {}
+    rolled = _rolled(json.loads(json.dumps(schemas, sort_keys=True)), "", trees)
+    whole: dict[str, Any] = {"": rolled, **trees}
     while repeated := [item for item in _places(whole).items() if len(item[1]) > 1]:
         text, keys = max(repeated, key=lambda item: (len(item[0]), item[0]))
         numbered = (f"{keys[0]}_{number}" for number in count(2))
@@ -159,14 +161,35 @@ def shared(schemas: Mapping[str, Any]) -> dict[str, Any]:
     return {**whole.pop(""), PARTS.stem: whole}
 
 
+def _rolled(part: Any, key: str, trees: dict[str, Any]) -> Any:
+    """A schema in which a node whose children have its own fields refers to itself for them,
+    however deep the trees were that were seen."""
+    if isinstance(part, list):
+        return [_rolled(one, key, trees) for one in part]
+    if not isinstance(part, dict):
+        return part
+    fields = part.get("properties", {})
+    child = fields.get("children", {}).get("items", {})
+    if child and ("$ref" in child or child.get("properties", {}).keys() == fields.keys()):
+        reference = {"$ref": f"#/$defs/{key}"}
+        children = {"items": reference, "type": "array"}
+        trees[key] = {**part, "properties": {**fields, "children": children}}
+        return reference
+    return {
+        name: _rolled(value, key if name in _PLACES else name, trees)
+        for name, value in part.items()
+    }
+
+
 def expanded(part: Any, parts: Mapping[str, Any]) -> Any:
-    """A schema with the part itself wherever it refers to one."""
+    """A schema with the part itself wherever it refers to one, but inside of itself."""
     if isinstance(part, list):
         return [expanded(one, parts) for one in part]
     if not isinstance(part, dict):
         return part
-    if "$ref" in part:
-        return expanded(parts[part["$ref"].rpartition("/")[2]], parts)
+    name = part.get("$ref", "").rpartition("/")[2]
+    if name in parts:
+        return expanded(parts[name], {key: one for key, one in parts.items() if key != name})
     return {key: expanded(value, parts) for key, value in part.items() if key != "$defs"}
 
 

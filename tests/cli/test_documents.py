@@ -77,3 +77,17 @@ def test_printed_schemas_have_the_parts_that_they_refer_to() -> None:
     assert isinstance(whole, dict)
     text = json.dumps(whole)
     assert all(f'#/$defs/{name}"' in text for name in whole["$defs"])
+
+
+def test_a_node_whose_children_are_nodes_is_written_once_for_every_depth() -> None:
+    def node(*children: object) -> dict[str, object]:
+        return {"name": "a", "children": list(children)}
+
+    short = shared({"run": schema("run", [{"version": 1, "of": node(node(node()))}])})
+    parts = short["parts"]
+    assert list(parts) == ["of"]
+    assert shared({"run": expanded(short["run"], parts)}) == short
+    made = Draft202012Validator({**short["run"], "$defs": parts})
+    made.validate({"version": 1, "of": node(node(node(node(node()))))})
+    with pytest.raises(ValidationError):
+        made.validate({"version": 1, "of": node(node(node(node({"name": 1, "children": []}))))})

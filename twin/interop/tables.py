@@ -2,7 +2,7 @@
 
 A table is a YAML file: `reads` has for each field of ours their key, how its value is written, and
 what they take where it is absent; `renamed` their older keys; and the rest what
-`twin.interop.importing.known_keys` says. A value is written as a `count`, a `flag` (true or false),
+`twin.interop.importing.keys` says. A value is written as a `count`, a `flag` (true or false),
 a `number`, as `tokens` or `sequences` (a count to them, with a unit to us), or as one of some
 choices, by a mapping from theirs to ours. What takes more than one key is the format's module's.
 """
@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from twin.errors import Origin, Problem, UsageError
-from twin.interop.importing.keys import Keys
-from twin.interop.importing.known_keys import Known, known_of
+from twin.interop.importing.keys import Keys, Known, known_of
 from twin.loading.files import read_data
 from twin.loading.tree import Branch, Child, Leaf, hint
 from twin.loading.yaml_text import read_yaml

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from twin.arch.ops import Work
-from twin.optimizers.base import Maxima, Share
 from twin.optimizers.orthogonal import Orthogonal
 
 
@@ -18,8 +16,3 @@ class Muon(Orthogonal):
     """Orthogonalised momentum for matrices, AdamW for the rest."""
 
     kind: Literal["muon"] = "muon"
-
-    def clip(self, share: Share) -> tuple[Work, Maxima | None]:
-        """Nothing follows the update."""
-        del share
-        return Work(), None

@@ -19,7 +19,6 @@ Newton-Schulz needs whole matrices, while ZeRO cuts their momentum:
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heapreplace
@@ -118,9 +117,10 @@ class Orthogonal(Optimizer):
             Phase("from_host", half),
         )
 
-    @abstractmethod
-    def clip(self, share: Share) -> tuple[Work, Maxima | None]:
-        """What follows the update: work, and the maxima that ranks have to agree on for it."""
+    def clip(self, share: Share) -> tuple[Work, Maxima | None]:  # noqa: ARG002 (members may use it)
+        """What follows the update: work, and the maxima that ranks have to agree on for it; nothing
+        unless a member says otherwise."""
+        return Work(), None
 
     def _products(self, share: Share) -> tuple[tuple[OpClass, Work], ...]:
         """The kernels of Newton-Schulz on a rank."""

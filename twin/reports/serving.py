@@ -15,7 +15,7 @@ What is said of an engine over users and context, in sentences and in cells of t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import log
 from typing import Any, Final, Literal
 
@@ -90,9 +90,7 @@ class Doubled:
 
     def to_json(self) -> dict[str, Any]:
         """All fields and the change."""
-        pair = {"own": self.own, "twice": self.twice}
-        said = {"key": self.key, "name": self.name, "unit": self.unit}
-        return said | pair | {"change": self.change}
+        return asdict(self) | {"change": self.change}
 
 
 @dataclass(frozen=True, slots=True)

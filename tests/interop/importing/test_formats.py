@@ -16,7 +16,7 @@ from twin.evidence.validate.suite import read_suite
 from twin.evidence.validate.training import express
 from twin.interop.importing import deepspeed, torchtitan
 from twin.interop.importing.formats import format_of, reader, source_of
-from twin.interop.importing.known_keys import known_of
+from twin.interop.importing.keys import known_of
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.named_models import flavor_of, model_called
 from twin.interop.importing.scripts import Asked, asked

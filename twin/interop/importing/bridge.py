@@ -15,8 +15,7 @@ from typing import Any, Final, cast
 
 from twin.errors import Origin, Problem, UsageError
 from twin.interop.importing.dialect import argument, launch_of
-from twin.interop.importing.keys import Keys
-from twin.interop.importing.known_keys import Known, known_of
+from twin.interop.importing.keys import Keys, Known, known_of
 from twin.interop.importing.launch import Launch, Source
 from twin.interop.importing.megatron.launch_file import Argument, arguments_of
 from twin.interop.importing.named_models import model_called

@@ -31,6 +31,7 @@ from twin.interop.importing.hf_decoder import (
     families,
     feeds_of,
     latent,
+    routed,
 )
 from twin.interop.importing.hf_hybrids import HYBRIDS
 from twin.interop.importing.hf_vision import language, qwen2_5_vl, qwen2_vl, unnested
@@ -196,24 +197,19 @@ def _deepseek(keys: Keys) -> Fields:
     v3 = keys.get("model_type") != "deepseek_v2"
     method = keys.get("topk_method", "noaux_tc" if v3 else "greedy")
     # Both defaults are DeepSeek-V3's; `greedy` looks at all experts, whatever the groups.
-    groups = keys.count("n_group", 8 if v3 else 1)
-    top_groups = keys.count("topk_group", 4 if v3 else 1)
-    limited = method != "greedy"
+    groups, scores = ((8, 4), "sigmoid") if v3 else ((1, 1), "softmax")
+    moe = routed(keys, scores, normalize=v3, groups=groups, scale=2.5 if v3 else 1.0)
+    if method == "greedy":
+        moe |= {"groups": 1, "top_groups": 1}
     return {
         "attention": latent(keys, heads),
         "ffn": dense(keys, keys.flag("mlp_bias")),
         "moe": {
-            "experts": keys.count("num_experts"),
-            "top_k": keys.count("num_experts_per_tok"),
+            **moe,
             "width": keys.count("moe_intermediate_size"),
             "shared_experts": keys.count("n_shared_experts", 0, least=0),
             "first_dense_layers": feeds.index("moe") if "moe" in feeds else len(feeds),
             "correction_bias": method == "noaux_tc",
-            "groups": groups if limited else 1,
-            "top_groups": top_groups if limited else 1,
-            "scores": keys.get("scoring_func", "sigmoid" if v3 else "softmax"),
-            "normalize_weights": keys.flag("norm_topk_prob", default=v3),
-            "routed_scale": keys.number("routed_scaling_factor", 2.5 if v3 else 1.0),
         },
         "mtp_layers": keys.count("num_nextn_predict_layers", 0, least=0),
     }

@@ -166,17 +166,32 @@ def _experts(keys: Keys, own: Family) -> Fields:
     wide = keys.count("shared_expert_intermediate_size", 0, least=0)
     together = {"shared_experts": 1, "shared_width": wide} if wide else {"shared_experts": shared}
     return {
-        "experts": keys.count("num_experts"),
-        "top_k": keys.count("num_experts_per_tok"),
+        **routed(keys, own.scores, normalize=own.normalize),
         "width": width,
         **together,
         "shared_gate": own.shared_gate and bool(wide),
         "correction_bias": own.correction,
-        "groups": keys.count("n_group", 1),
-        "top_groups": keys.count("topk_group", 1),
-        "scores": keys.get("scoring_func", own.scores),
-        "normalize_weights": keys.flag("norm_topk_prob", default=own.normalize),
-        "routed_scale": keys.number("routed_scaling_factor", 1.0),
+    }
+
+
+def routed(
+    keys: Keys,
+    scores: str,
+    *,
+    normalize: bool = True,
+    groups: tuple[int, int] = (1, 1),
+    scale: float = 1.0,
+) -> Fields:
+    """How many experts there are, and how a token's are chosen; where the configuration is silent,
+    as given: scores, groups of experts and those that count, the scale of what experts give."""
+    return {
+        "experts": keys.count("num_experts"),
+        "top_k": keys.count("num_experts_per_tok"),
+        "groups": keys.count("n_group", groups[0]),
+        "top_groups": keys.count("topk_group", groups[1]),
+        "scores": keys.get("scoring_func", scores),
+        "normalize_weights": keys.flag("norm_topk_prob", default=normalize),
+        "routed_scale": keys.number("routed_scaling_factor", scale),
     }
 
 

@@ -18,6 +18,7 @@ from twin.interop.importing.hf_decoder import (
     grouped,
     latent,
     layer_types,
+    routed,
     shortest,
 )
 from twin.interop.importing.keys import MOST, Keys
@@ -396,10 +397,14 @@ def bailing_moe(keys: Keys) -> Fields:
     for key in ("embedding_dropout", "output_dropout"):
         keys.must_be(key, 0.0, why="embedding and residuals here have no dropout")
     own = grouped(keys, qkv_bias=keys.flag("use_qkv_bias"), qk_norm=keys.flag("use_qk_norm"))
-    moe = _chosen_by_sigmoid(keys, "num_experts", "num_shared_experts")
-    width = keys.get("moe_shared_expert_intermediate_size", moe["width"])
-    moe |= {
-        "shared_width": None if not moe["shared_experts"] else width * moe["shared_experts"],
+    width = keys.count("moe_intermediate_size")
+    shared = keys.count("num_shared_experts", 0, least=0)
+    wide = keys.get("moe_shared_expert_intermediate_size", width)
+    moe = routed(keys, "sigmoid") | {
+        "width": width,
+        "shared_experts": shared,
+        "shared_width": wide * shared if shared else None,
+        "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
         "correction_bias": keys.flag("moe_router_enable_expert_bias"),
         "scores": keys.get("score_function", "softmax"),
     }
@@ -443,23 +448,6 @@ def longcat_flash(keys: Keys) -> Fields:
             "routed_scale": keys.number("routed_scaling_factor", 1.0),
         },
         "pattern": ["attention+moe", "attention+dense"],
-    }
-
-
-def _chosen_by_sigmoid(keys: Keys, experts: str, shared: str) -> Fields:
-    """Experts under DeepSeek-V3's router; names of keys differ."""
-    return {
-        "experts": keys.count(experts),
-        "top_k": keys.count("num_experts_per_tok"),
-        "width": keys.count("moe_intermediate_size"),
-        "shared_experts": keys.count(shared, 0, least=0),
-        "first_dense_layers": keys.count("first_k_dense_replace", 0, least=0),
-        "correction_bias": True,
-        "groups": keys.count("n_group", 1),
-        "top_groups": keys.count("topk_group", 1),
-        "scores": keys.get("scoring_func", "sigmoid"),
-        "normalize_weights": keys.flag("norm_topk_prob", default=True),
-        "routed_scale": keys.number("routed_scaling_factor", 1.0),
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from twin.errors import Problem, UsageError
-from twin.interop.importing.known_keys import Tally
+from twin.interop.importing.keys import Tally
 from twin.interop.recognise import Language, language
 from twin.scenario import ParallelSpec, TrainSpec
 from twin.spec.memory import MemorySpec

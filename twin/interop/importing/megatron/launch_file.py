@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from twin.errors import Origin, Problem, UsageError
-from twin.interop.importing.known_keys import Tally, known_of
+from twin.interop.importing.keys import Tally, known_of
 from twin.interop.importing.scripts import asked
 from twin.interop.importing.shell import Command, Script, follow
 from twin.interop.recognise import language
