@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.arch.models import TINY_GROUPED
+from tests.arch.models import TINY_GROUPED, TINY_MOE
 from tests.planning.examples import scenario
 from twin.arch.ops import Op, Shape
 from twin.arch.recompute import ALTERNATE, again
@@ -61,3 +61,24 @@ def test_flop_computed_again_are_those_of_three_products() -> None:
     keys, queries, up = own.kv_heads * own.head_dim, own.heads * own.head_dim, model.ffn.width
     per_token = 2 * model.hidden * (keys + queries + up)
     assert recomputed_flop(made) == model.layers * per_token * made.scenario.train.global_batch
+
+
+def test_experts_run_again_and_what_their_exchanges_brought_is_kept() -> None:
+    """Of latent attention's q_down, q_up, kv_down, kv_up and out the second and fourth; grouped
+    products all; the router is not counted, and its scores are made again."""
+    shape = Shape(2, 16, separate=True, expert=2, dispatcher="padded")
+    layer = next(one for one in layers(TINY_MOE, shape) if one.kind == "moe")
+    names = again(layer, POLICY.recompute)
+    products = [i.name for i in layer.items if isinstance(i, Op) and i.kind == "gemm"]
+    assert products[:6] == ["q_down", "q_up", "kv_down", "kv_up", "attention_out", "router"]
+    assert names & set(products[:6]) == {"q_up", "kv_up", "router"}
+    assert "shared_up" in names  # the sixth of those that count
+    assert {"router_scores", "dispatch_permute", "dispatch_sort", "experts_up"} <= names
+    kept = kept_by_op(layer, POLICY)
+    rows = ROWS * TINY_MOE.moe.top_k if TINY_MOE.moe else 0
+    assert kept["dispatch"] == 2 * rows * TINY_MOE.hidden + 4 * rows  # with routing weights
+    assert kept["combine"] == 2 * rows * TINY_MOE.hidden
+    assert "expert_counts" not in kept
+    whole = sum(item.saved for item in layer.items)
+    brought = kept["dispatch"] + kept["combine"]
+    assert back_bytes(layer, POLICY) == whole - (sum(kept.values()) - brought)

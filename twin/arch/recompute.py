@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from twin.arch.ops import Layer, Op
+from twin.arch.ops import Exchange, Layer, Op
 
 ATTENTION_CORE: Final = frozenset(
     {
@@ -96,13 +96,26 @@ def _needed(layer: Layer) -> tuple[Op, ...]:
     return tuple(ops[: last + 1])
 
 
+def brought(layer: Layer, policies: Sequence[str]) -> dict[str, float]:
+    """Bytes that a layer keeps of what its all-to-alls bring, by their names: `alternate_products`
+    runs again what makes of them what the backward pass needs."""
+    if ALTERNATE not in policies or layer.kind not in TRANSFORMER:
+        return {}
+    return {
+        item.name: item.bytes
+        for item in layer.items
+        if isinstance(item, Exchange) and item.forward == "all_to_all" and item.backward
+    }
+
+
 def _alternate(layer: Layer) -> frozenset[str]:
     """What `alternate_products` runs again."""
     found: set[str] = set()
     products = 0
     for op in _needed(layer):
-        products += op.kind == "gemm"
-        kept = products % 2 == 1 if op.kind == "gemm" else op.kind == "attention"
+        counted = op.kind == "gemm" and op.name != "router"
+        products += counted
+        kept = products % 2 == 1 if counted else op.kind == "attention"
         if not kept:
             found.add(op.name)
     return frozenset(found)

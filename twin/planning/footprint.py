@@ -17,7 +17,7 @@ from typing import Final
 
 from twin.arch.fp8 import packed_bytes, stored
 from twin.arch.ops import Layer, Op
-from twin.arch.recompute import ATTENTION_CORE, again, wholly
+from twin.arch.recompute import ATTENTION_CORE, again, brought, wholly
 from twin.planning.types import Chunk
 from twin.schedules.base import Pass
 from twin.spec.memory import MemorySpec
@@ -254,7 +254,7 @@ def kept_by_op(layer: Layer, memory: MemorySpec) -> dict[str, float]:
         if item.name not in repeated and item.saved:
             size = packed_bytes(item.saved) if item.name in packed else item.saved
             kept[item.name] = kept.get(item.name, 0.0) + size
-    return kept
+    return kept | brought(layer, memory.recompute)
 
 
 def sent_by_op(layer: Layer, memory: MemorySpec) -> dict[str, float]:
@@ -280,7 +280,8 @@ def back_bytes(layer: Layer, memory: MemorySpec) -> float:
     or unpacked, while the packed ones are still there."""
     kept = kept_by_op(layer, memory)
     unpacked = frozenset(stored(layer, memory).values())
-    whole = sum(size for name, size in kept.items() if name not in unpacked)
+    apart = unpacked | brought(layer, memory.recompute).keys()
+    whole = sum(size for name, size in kept.items() if name not in apart)
     return max(saved_bytes(layer) - whole, 0.0)
 
 

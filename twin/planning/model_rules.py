@@ -99,8 +99,7 @@ def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
     unknown = [
         words
         for words, found in (
-            ("experts", model.moe is not None),
-            ("latent attention", not isinstance(model.attention, GroupedAttention)),
+            ("sparse attention", getattr(model.attention, "indexer", None) is not None),
             ("a mixer beside attention", model.mixer is not None),
             ("unfused attention", scenario.train.attention_kernel == "unfused"),
         )
@@ -109,7 +108,7 @@ def every_second_product_is_known(scenario: Scenario) -> list[Problem]:
     if not unknown:
         return []
     message = f"recompute {ALTERNATE} on {model.name} with {' and '.join(unknown)}"
-    hint = "write full or attention_core; it is for grouped-query attention and dense blocks"
+    hint = "write full or attention_core; it is for grouped-query and latent attention"
     return [problem("TW375", "memory.recompute", message, hint)]
 
 

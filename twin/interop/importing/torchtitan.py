@@ -66,7 +66,7 @@ def _of_tree(tree: Branch, source: Source) -> Launch:
     fields["parallel"] |= _stages(keys, model)
     data = _data_ranks(keys, fields, source)
     _batch(keys, fields, data)
-    fields["memory"]["recompute"] = _recomputed(keys, model)
+    fields["memory"]["recompute"] = _recomputed(keys)
     _numbers(keys, fields)
     software = _software(keys, fields)
     _layers_alike(fields, model)
@@ -276,7 +276,7 @@ def layers_of_chunks(layers: int, chunks: int, first: int, last: int) -> tuple[i
     return tuple(found)
 
 
-def _recomputed(keys: Keys, model: ModelSpec | None) -> tuple[str, ...]:
+def _recomputed(keys: Keys) -> tuple[str, ...]:
     mode = choice(keys, "activation_checkpoint.mode", {one: one for one in _MODES}, "selective")
     option = str(keys.get("activation_checkpoint.selective_ac_option", "2"))
     keys.get("activation_checkpoint.memory_budget")
@@ -289,12 +289,6 @@ def _recomputed(keys: Keys, model: ModelSpec | None) -> tuple[str, ...]:
             f"Checkpointing `{mode}` with `{option}` is counted as `selective` with `op`: all but "
             "attention and every second product is computed again."
         )
-    if model is not None and (model.moe is not None or model.attention.kind == "mla"):
-        keys.warnings.append(
-            "Checkpointing by op is not here for experts and latent attention: norms and SwiGLU "
-            "are computed again."
-        )
-        return ("norms", "swiglu")
     return ("alternate_products",)
 
 
