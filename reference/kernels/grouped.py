@@ -19,7 +19,9 @@ from reference.kernels.grouped_libraries import (
     grouped_products,
     spans,
 )
+from reference.kernels.linear import WORTHWHILE, product, product_of_columns
 from reference.kernels.path import computes
+from reference.number_formats import fp32_by_onednn
 
 _TORCH: Final = ByTorch()
 _LOOP: Final = ByLoop()
@@ -28,8 +30,7 @@ _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 _ALIGNMENT = 16
 """Bytes that it wants between rows and before the first value; it refuses anything else."""
 _TILE = 64
-"""Rows of an expert are rounded up to a multiple of it on a CPU in 16-bit numbers: oneDNN compiles
-a kernel for each new shape, 0.6 ms on the machine that this was written on, four times as long as
+"""Rows of an expert are rounded up to a multiple of it where oneDNN multiplies on a CPU: it compiles a kernel for each new shape, 0.6 ms on the machine that this was written on, four times as long as
 the product itself; the counts of a router never repeat, rounded counts do (2026-11-20)."""
 
 
@@ -82,7 +83,7 @@ def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
     if rows_RI.is_meta:
         computes(2.0 * rows_RI.numel() * weights_EIO.shape[2])
         return rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
-    if not _compiles(rows_RI):
+    if not _compiles(rows_RI, weights_EIO.shape[2], len(ends_E)):
         products = _library(rows_RI, weights_EIO, weights_EIO.shape[2])
         return products.by_expert(rows_RI, weights_EIO, ends_E)
     out_RO = rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
@@ -104,9 +105,13 @@ def _tiled_product(
     experts, whose products follow; where there is no room behind it, it works on a copy."""
     start, end = span
     behind = start + _whole_tiles(end - start)
-    if behind <= len(out_RO):
+    if end == start:
+        return
+    if rows_RI.dtype == torch.float32:
+        out_RO[start:end] = product(_padded(rows_RI, span), weight_IO.T)[: end - start]
+    elif behind <= len(out_RO):
         torch.mm(rows_RI[start:behind], weight_IO, out=out_RO[start:behind])
-    elif end > start:
+    else:
         out_RO[start:end] = torch.mm(_padded(rows_RI, span), weight_IO)[: end - start]
 
 
@@ -116,27 +121,39 @@ def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
     if left_RI.is_meta:
         computes(2.0 * left_RI.numel() * O)
         return left_RI.new_empty(E, I, O)
-    if not _compiles(left_RI):
+    if not _compiles(left_RI, O, E):
         return _library(left_RI, right_RO, O).of_experts(left_RI, right_RO, ends_E)
     out_EIO = left_RI.new_empty(E, I, O)
     for out_IO, span in zip(out_EIO, spans(ends_E), strict=True):
-        torch.mm(_padded(left_RI, span).T, _padded(right_RO, span), out=out_IO)
+        left_rI, right_rO = _padded(left_RI, span, zeros=True), _padded(right_RO, span, zeros=True)
+        if left_RI.dtype == torch.float32:
+            out_IO.copy_(product_of_columns(left_rI, right_rO))
+        else:
+            torch.mm(left_rI.T, right_rO, out=out_IO)
     return out_EIO
 
 
-def _padded(x_RI: Tensor, span: tuple[int, int]) -> Tensor:
-    """The rows of a span, and zeros up to whole tiles."""
-    rows = span[1] - span[0]
-    return torch.constant_pad_nd(x_RI[slice(*span)], (0, 0, 0, _whole_tiles(rows) - rows))
+def _padded(x_RI: Tensor, span: tuple[int, int], *, zeros: bool = False) -> Tensor:
+    """The rows of a span up to whole tiles: those that follow, or zeros where they count or where
+    there are not enough."""
+    start, end = span
+    behind = start + _whole_tiles(end - start)
+    if behind == end or (not zeros and behind <= len(x_RI)):
+        return x_RI[start:behind]
+    return torch.constant_pad_nd(x_RI[start:end], (0, 0, 0, behind - end))
 
 
 def _whole_tiles(rows: int) -> int:
     return -(-rows // _TILE) * _TILE
 
 
-def _compiles(x: Tensor) -> bool:
+def _compiles(x_RI: Tensor, columns: int, experts: int) -> bool:
     """Whether products of x run in a library that compiles a kernel for each shape."""
-    return x.device.type == "cpu" and x.dtype in (torch.bfloat16, torch.float16)
+    if x_RI.device.type != "cpu":
+        return False
+    work = x_RI.numel() * columns // max(1, experts)
+    in_fp32 = x_RI.dtype == torch.float32 and work >= WORTHWHILE and fp32_by_onednn()
+    return in_fp32 or x_RI.dtype in (torch.bfloat16, torch.float16)
 
 
 def _can_group(left: Tensor, right: Tensor, columns: int) -> bool:

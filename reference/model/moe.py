@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 from reference.kernels.deferred_wgrad import current, weight_gradient
 from reference.kernels.grouped import grouped_matmul
+from reference.kernels.linear import product, product_of_columns
 from reference.kernels.swiglu import swiglu
 from reference.memory.stash import mark, op, recomputing
 from reference.model.dispatch import Order, combine, dispatch, gather, order_of, route, spread
@@ -120,7 +120,7 @@ class _Logits(torch.autograd.Function):
     def forward(ctx: Any, x_ND: Tensor, weight_ED: Tensor) -> Tensor:
         ctx.save_for_backward(x_ND, weight_ED)
         ctx.weight, ctx.deferred = weight_ED, current()
-        return functional.linear(_wide(x_ND), _wide(weight_ED))
+        return product(_wide(x_ND), _wide(weight_ED))
 
     @staticmethod
     @once_differentiable
@@ -128,9 +128,9 @@ class _Logits(torch.autograd.Function):
         x_ND, weight_ED = ctx.saved_tensors
 
         def make() -> Tensor:
-            return (grad_NE.t() @ _wide(x_ND)).to(weight_ED.dtype)
+            return product_of_columns(grad_NE, _wide(x_ND)).to(weight_ED.dtype)
 
-        grad_x = (grad_NE @ _wide(weight_ED)).to(x_ND.dtype)
+        grad_x = product(grad_NE, _wide(weight_ED).T).to(x_ND.dtype)
         return grad_x, weight_gradient(ctx.deferred, ctx.weight, make)
 
 
