@@ -23,9 +23,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reference.kernels.linear import by_onednn, product
+from reference.number_formats import fp32_by_onednn
+
 _BUFFER = 1 << 19
 """Logits of a block, OURS: 2 MiB in fp32. Smaller spends its time between operations at nano's
 shapes, larger leaves the cache; half or twice as many differ by less than the noise on a Zen 5."""
+
+
+_SINGLY = 1 << 22
+"""Multiply-adds of a block's logits from which on one call each by oneDNN is faster than one for
+all problems by MKL, where `fp32_by_onednn`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class _Sizes:
     S: int
     G: int
     J: int
+    singly: bool
+    """Whether oneDNN multiplies, which batches no fp32."""
 
     @property
     def rows(self) -> int:
@@ -43,11 +53,13 @@ class _Sizes:
         A block wastes half of itself above the diagonal: T = 256 in blocks of 128 computes 3/4 of
         the square, in blocks of 64 only 5/8.
         """
-        return min(self.T, 128 if self.T > 512 else 64)
+        return min(self.T, 128 if self.T > 512 or self.singly else 64)
 
     @property
     def problems(self) -> int:
         """How many of the Z independent problems go through one batched operation."""
+        if self.singly:
+            return 1
         return max(1, min(self.B * self.G, _BUFFER // (self.rows * self.J * self.S)))
 
     def blocks(self) -> Iterator[tuple[slice, slice, int]]:
@@ -77,7 +89,7 @@ def forward(
         p_Zns = torch.softmax(logits_Zns, -1, out=_view(p, logits_Zns.shape))
         torch.amax(logits_Zns, -1, out=max_ZN[z, n])
         torch.amax(p_Zns, -1, out=top_ZN[z, n])
-        torch.bmm(p_Zns.to(v_ZSV.dtype), v_ZSV[z, :s], out=out_ZNV[z, n])
+        _product_into(out_ZNV[z, n], p_Zns.to(v_ZSV.dtype), v_ZSV[z, :s])
     # The largest probability is exp(max - max) / sum, so minus its logarithm is the sum's.
     lse_BHT = _by_head(max_ZN - top_ZN.log_(), size)
     max_logit_H = _by_head(max_ZN, size).amax((0, 2)).float()
@@ -108,21 +120,23 @@ def backward(
     for z, n, s in size.blocks():
         logits_Zns = _logits(wide_q_ZNQ[z, n], wide_k_ZSQ[z, :s], scale, hidden_nn, logits)
         p_Zns = torch.softmax(logits_Zns, -1, out=_view(p, logits_Zns.shape))
-        _add_product(dv_ZSV[z, :s], p_Zns.to(low).transpose(1, 2), dout_ZNV[z, n], 1.0)
+        _add_product(dv_ZSV[z, :s], p_Zns.to(low), dout_ZNV[z, n], 1.0)
         # d logit = p * (dp - sum over keys of p * dp), and that sum is dout . out
         dp_Zns = _product_into(logits_Zns, dout_ZNV[z, n], v_ZVS[z, :, :s])
         dlogits_Zns = dp_Zns.sub_(along_ZN1[z, n]).mul_(p_Zns).to(low)
-        dq_Zns = dq_ZNQ[z, n]
-        torch.baddbmm(dq_Zns, dlogits_Zns, k_ZSQ[z, :s], beta=0, alpha=scale, out=dq_Zns)
-        _add_product(dk_ZSQ[z, :s], dlogits_Zns.transpose(1, 2), q_ZNQ[z, n], scale)
+        _product_into(dq_ZNQ[z, n], dlogits_Zns, k_ZSQ[z, :s], scale)
+        _add_product(dk_ZSQ[z, :s], dlogits_Zns, q_ZNQ[z, n], scale)
     dk_BSGQ, dv_BSGV = _by_token(dk_ZSQ.to(low), size, 1), _by_token(dv_ZSV.to(low), size, 1)
     return _by_token(dq_ZNQ, size, size.J), dk_BSGQ, dv_BSGV
 
 
 def _sizes(q_BTHQ: Tensor, k_BSGQ: Tensor) -> _Sizes:
-    B, T, H, _ = q_BTHQ.shape
+    B, T, H, Q = q_BTHQ.shape
     S, G = k_BSGQ.shape[1:3]
-    return _Sizes(B, T, S, G, H // G)
+    block = min(T, 64) * (H // G) * S * Q
+    wide = torch.promote_types(q_BTHQ.dtype, torch.float32) == torch.float32
+    singly = q_BTHQ.device.type == "cpu" and wide and block >= _SINGLY and fp32_by_onednn()
+    return _Sizes(B, T, S, G, H // G, singly)
 
 
 def _work(size: _Sizes, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -143,26 +157,33 @@ def _logits(
     """A block's scaled logits in `buffer`, minus infinity above the diagonal: [Z, n, s]."""
     (problems, rows, _), keys = q_ZnQ.shape, k_ZsQ.shape[1]
     logits_Zns = _view(buffer, (problems, rows, keys))
-    torch.baddbmm(logits_Zns, q_ZnQ, k_ZsQ.transpose(1, 2), beta=0, alpha=scale, out=logits_Zns)
+    if problems == 1 and by_onednn(q_ZnQ[0], k_ZsQ[0]):
+        logits_Zns = product(q_ZnQ[0] * scale, k_ZsQ[0])[None]
+    else:
+        torch.baddbmm(logits_Zns, q_ZnQ, k_ZsQ.mT, beta=0, alpha=scale, out=logits_Zns)
     tokens = rows * hidden_nn.shape[1] // hidden_nn.shape[0]
     if tokens > 1:
         logits_Zns[..., keys - tokens :].add_(hidden_nn[:rows, :tokens])
     return logits_Zns
 
 
-def _product_into(wide: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`wide` filled with `left @ right`, whose dtype may be narrower."""
-    if wide.dtype == left.dtype:
-        return torch.bmm(left, right, out=wide)
-    return wide.copy_(torch.bmm(left, right))
+def _product_into(into: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> Tensor:
+    """`into` filled with `factor * left @ right`, whose dtype may be narrower."""
+    if len(into) == 1 and by_onednn(left[0], right[0].T):
+        return torch.mul(product(left[0], right[0].T), factor, out=into[0])[None]
+    if into.dtype == left.dtype:
+        return torch.baddbmm(into, left, right, beta=0, alpha=factor, out=into)
+    return torch.mul(torch.bmm(left, right), factor, out=into)
 
 
 def _add_product(wide: Tensor, left: Tensor, right: Tensor, factor: float) -> None:
-    """`wide += factor * left @ right`, summed in the dtype of `wide`."""
-    if wide.dtype == left.dtype:
-        wide.baddbmm_(left, right, alpha=factor)
+    """`wide += factor * left^T @ right`, summed in the dtype of `wide`."""
+    if len(wide) == 1 and by_onednn(left[0].T, right[0].T):
+        wide[0].add_(product(left[0].T, right[0].T), alpha=factor)
+    elif wide.dtype == left.dtype:
+        wide.baddbmm_(left.transpose(1, 2), right, alpha=factor)
     else:
-        wide.add_(torch.bmm(left, right), alpha=factor)
+        wide.add_(torch.bmm(left.transpose(1, 2), right), alpha=factor)
 
 
 def _by_problem(x_BTHW: Tensor, J: int) -> Tensor:
