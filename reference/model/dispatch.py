@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
 
 
 class Order(NamedTuple):
@@ -62,6 +63,8 @@ def gather(y_RD: Tensor, order: Order, top_k: int) -> Tensor:
 
 
 def _sum_copies(y_RD: Tensor, rows_R: Tensor, top_k: int) -> Tensor:
+    if y_RD.device.type == "cpu":  # one pass over the rows, where PyTorch's index is slow
+        return functional.embedding_bag(rows_R.view(-1, top_k), y_RD, mode="sum")
     return y_RD[rows_R].unflatten(0, (-1, top_k)).sum(1)
 
 
@@ -74,7 +77,7 @@ class _Spread(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(rows_R)
         ctx.top_k = top_k  # pyright: ignore[reportAttributeAccessIssue]
-        return x_ND[copies_R // top_k]
+        return x_ND.index_select(0, copies_R // top_k)
 
     @staticmethod
     @once_differentiable
@@ -100,7 +103,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: FunctionCtx, grad_ND: Tensor) -> tuple[Tensor, None, None, None]:
         (copies_R,) = ctx.saved_tensors  # pyright: ignore[reportAttributeAccessIssue]
         top_k: int = ctx.top_k  # pyright: ignore[reportAttributeAccessIssue]
-        return grad_ND[copies_R // top_k], None, None, None
+        return grad_ND.index_select(0, copies_R // top_k), None, None, None
 
 
 class RowExchange(Protocol):
@@ -209,9 +212,9 @@ class _Pack(torch.autograd.Function):
     def backward(ctx: Any, back_RW: Tensor) -> tuple[Tensor, Tensor, None]:
         way: Route = ctx.way
         rows_R = way.order.rows_R
-        dx_NKD = back_RW[:, : ctx.width][rows_R].unflatten(0, (-1, way.top_k))
+        dx_ND = _sum_copies(back_RW[:, : ctx.width], rows_R, way.top_k)
         dweights_R = _weights_of(back_RW, ctx.width, ctx.kind)[rows_R]
-        return dx_NKD.sum(1), dweights_R.view(-1, way.top_k), None
+        return dx_ND, dweights_R.view(-1, way.top_k), None
 
 
 class _Swap(torch.autograd.Function):
@@ -241,7 +244,7 @@ class _Unpack(torch.autograd.Function):
         ctx.way = way
         width = came_SW.shape[1] - _places(came_SW.dtype)
         weights_S = _weights_of(came_SW, width, kind)[way.sorted_S]
-        return came_SW[:, :width][way.sorted_S], weights_S
+        return came_SW[:, :width].index_select(0, way.sorted_S), weights_S
 
     @staticmethod
     @once_differentiable
@@ -256,9 +259,9 @@ class _Permute(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y_SD: Tensor, way: Route) -> Tensor:
         ctx.way = way
-        return y_SD[way.arrived_S]
+        return y_SD.index_select(0, way.arrived_S)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor, None]:
-        return grad_SD[ctx.way.sorted_S], None
+        return grad_SD.index_select(0, ctx.way.sorted_S), None

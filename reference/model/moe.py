@@ -189,7 +189,7 @@ class Moe(nn.Module):
     def _routed(self, x_ND: Tensor, weights_NK: Tensor, order: Order) -> Tensor:
         """Through the experts, here or on other ranks, and back."""
         if self.exchange is None:
-            weights_R = weights_NK.flatten()[order.copies_R]
+            weights_R = weights_NK.flatten().index_select(0, order.copies_R)
             rows_RD = self.experts(spread(x_ND, order, self.top_k), weights_R, order.ends_E)
             return gather(rows_RD, order, self.top_k)
         way = route(order, self.top_k, self.exchange)
