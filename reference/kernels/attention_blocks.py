@@ -171,7 +171,7 @@ def _product_into(into: Tensor, left: Tensor, right: Tensor, factor: float = 1.0
     """`into` filled with `factor * left @ right`, whose dtype may be narrower."""
     if len(into) == 1 and by_onednn(left[0], right[0].T):
         return torch.mul(product(left[0], right[0].T), factor, out=into[0])[None]
-    if into.dtype == left.dtype:
+    if into.dtype == left.dtype and into.is_contiguous():
         return torch.baddbmm(into, left, right, beta=0, alpha=factor, out=into)
     return torch.mul(torch.bmm(left, right), factor, out=into)
 
@@ -180,8 +180,6 @@ def _add_product(wide: Tensor, left: Tensor, right: Tensor, factor: float) -> No
     """`wide += factor * left^T @ right`, summed in the dtype of `wide`."""
     if len(wide) == 1 and by_onednn(left[0].T, right[0].T):
         wide[0].add_(product(left[0].T, right[0].T), alpha=factor)
-    elif wide.dtype == left.dtype:
-        wide.baddbmm_(left.transpose(1, 2), right, alpha=factor)
     else:
         wide.add_(torch.bmm(left.transpose(1, 2), right), alpha=factor)
 
