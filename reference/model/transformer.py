@@ -102,7 +102,7 @@ class Transformer(nn.Module):
         if not targets_N.is_meta and not learned_N.all():  # no logits for what nobody asks
             x_ND, targets_N = x_ND[learned_N], targets_N[learned_N]
             weights_N = None if weights_N is None else weights_N[learned_N]
-        nats_N = cross_entropy(x_ND, self.head.weight, targets_N)
+        nats_N = cross_entropy(self.head(x_ND), targets_N)
         if weights_N is None:
             return nats_N.mean()
         return (nats_N * weights_N.to(nats_N.dtype)).sum()
