@@ -58,6 +58,7 @@ def words(precision: Precision, device: str) -> str:
     with_bf16 = f", by {cpu_bf16()}" if precision == "bf16" and cpu_bf16() else ""
     slow = ", which this CPU has to convert for each product" if not with_bf16 else ""
     why = slow if precision == "bf16" else "" if cpu_bf16() else ": this CPU has no bf16"
+    by = ", by oneDNN" if precision == "fp32" and fp32_by_onednn() else ""
     threads = torch.get_num_threads()
     several = "1 thread" if threads == 1 else f"{threads} threads"
-    return f"trains in {precision}{with_bf16}{why}, on {several} of the CPU"
+    return f"trains in {precision}{with_bf16}{by}{why}, on {several} of the CPU"

@@ -21,7 +21,6 @@ from torch.nn import functional
 from reference.kernels.deferred_wgrad import current, weight_gradient
 from reference.number_formats import fp32_by_onednn
 
-
 WORTHWHILE: Final = 1 << 20
 """Multiply-adds of a product from which on oneDNN gains more than its call costs, 8 microseconds on
 a Zen 5."""

@@ -9,7 +9,7 @@ import torch
 
 from reference import number_formats
 from reference.config import load_run
-from reference.number_formats import cpu_bf16, fastest, words
+from reference.number_formats import cpu_bf16, fastest, fp32_by_onednn, words
 from reference.optim import muon
 
 NATIVE, OLDER = {"avx512_bf16": True, "avx2": True}, {"avx512_bf16": False, "avx2": True}
@@ -17,9 +17,11 @@ NATIVE, OLDER = {"avx512_bf16": True, "avx2": True}, {"avx512_bf16": False, "avx
 
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
-    cpu_bf16.cache_clear()
+    for asked in (cpu_bf16, fp32_by_onednn):
+        asked.cache_clear()
     yield
-    cpu_bf16.cache_clear()
+    for asked in (cpu_bf16, fp32_by_onednn):
+        asked.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_a_cpu_trains_in_bf16_where_it_has_it(
 
 def test_a_run_s_first_line_says_what_it_computes_in(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
+    monkeypatch.setattr(number_formats, "fp32_by_onednn", lambda: False)
     monkeypatch.setattr(number_formats, "cpu_bf16", lambda: "AMX")
     assert words("bf16", "cpu") == "trains in bf16, by AMX, on 1 thread of the CPU"
     assert words("fp32", "cpu") == "trains in fp32, on 1 thread of the CPU"
@@ -60,6 +63,18 @@ def test_a_run_s_first_line_says_what_it_computes_in(monkeypatch: pytest.MonkeyP
     assert words("fp32", "cpu") == "trains in fp32: this CPU has no bf16, on 1 thread of the CPU"
     assert "convert" in words("bf16", "cpu")
     assert words("bf16", "cuda:0") == "trains in bf16 on cuda:0"
+    monkeypatch.setattr(number_formats, "fp32_by_onednn", lambda: True)
+    assert words("fp32", "cpu").startswith("trains in fp32, by oneDNN: this CPU has no bf16")
+
+
+@pytest.mark.parametrize(("name", "found"), [("AMD EPYC", True), ("Intel Xeon Gold", False)])
+def test_onednn_multiplies_fp32_where_mkl_is_slow(
+    monkeypatch: pytest.MonkeyPatch, name: str, *, found: bool
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    assert fp32_by_onednn() == found
 
 
 def test_matrices_come_out_alike_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
