@@ -30,9 +30,9 @@ _GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 _ALIGNMENT = 16
 """Bytes that it wants between rows and before the first value; it refuses anything else."""
 _TILE = 64
-"""Rows of an expert are rounded up to a multiple of it where oneDNN multiplies on a CPU: it compiles
-a kernel for each new shape, 0.6 ms on the machine that this was written on, four times as long as
-the product itself; the counts of a router never repeat, rounded counts do (2026-11-20)."""
+"""Rows of an expert are rounded up to a multiple of it where oneDNN multiplies on a CPU: it
+compiles a kernel for each new shape, 0.6 ms on the machine that this was written on, four times as
+long as the product itself; the counts of a router never repeat, rounded counts do (2026-11-20)."""
 
 
 def grouped_matmul(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
