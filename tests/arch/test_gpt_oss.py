@@ -17,7 +17,7 @@ MODEL = catalog("gpt-oss-120b")
 SHAPE = Shape(1, 4096, expert=8)
 
 
-def op(name: str, shape: Shape = SHAPE, model=MODEL) -> Op:  # type: ignore[no-untyped-def]
+def op(name: str, shape: Shape = SHAPE, model=MODEL) -> Op:
     layer = layers(model, shape)[1]
     return next(item for item in layer.items if isinstance(item, Op) and item.name == name)
 

@@ -18,7 +18,7 @@ SMALL += ["--set", "parallel.schedule=1f1b"]
 
 
 @pytest.fixture(autouse=True)
-def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWIN_RUNS", str(tmp_path))
 
 

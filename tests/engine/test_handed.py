@@ -21,7 +21,7 @@ SIMULATE = import_module("twin.engine.simulate")
 @pytest.fixture
 def scenario() -> Scenario:
     """Its split is left out, so several are played."""
-    _best.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
+    _best.cache_clear()
     return load("kimi-k2-256xh800")
 
 
@@ -48,7 +48,7 @@ def test_the_plan_of_another_scenario_is_played_itself(scenario: Scenario) -> No
     slower = load("kimi-k2-256xh800", ["cluster.node.gpu.memory_bandwidth=2TB/s"])
     plans = [plan(slower), plan(scenario)][::-1]  # what is held is of the last
     told = [said(simulate(lower(one))) for one in plans]
-    handed._HELD.clear()  # pyright: ignore[reportPrivateUsage]
+    handed._HELD.clear()
     assert told == [said(simulate(lower(one))) for one in plans]
 
 

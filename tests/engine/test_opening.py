@@ -30,7 +30,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("make", "shape"), LAYOUTS)
-def test_the_same_bytes_travel_and_the_step_is_not_longer(make, shape) -> None:  # type: ignore[no-untyped-def]
+def test_the_same_bytes_travel_and_the_step_is_not_longer(make, shape) -> None:
     # The found split of the third leaves two chunks without layers. There the step is 0.2 % longer,
     # and nobody has looked why.
     found = plan(make(*shape)).layers_per_part
@@ -60,7 +60,7 @@ def test_each_first_forward_waits_for_its_own_weights() -> None:
             assert starts[chunk] >= end
 
 
-def made(scenario: Scenario):  # type: ignore[no-untyped-def]
+def made(scenario: Scenario):
     return simulate(lower(plan(scenario)))
 
 

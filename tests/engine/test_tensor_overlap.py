@@ -51,7 +51,7 @@ def played(name: str, *more: str) -> Trace:
     return simulate(lower(made(name, *more)))
 
 
-def made(name: str, *more: str):  # type: ignore[no-untyped-def]
+def made(name: str, *more: str):
     make, shape = LAYOUTS[name]
     return plan(make(*shape, SEQUENCE, *more))
 

@@ -37,7 +37,7 @@ SHORT: Final = settings(max_examples=8, suppress_health_check=UNCHECKED)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _seed() -> None:  # pyright: ignore[reportUnusedFunction]
+def _seed() -> None:
     print(f"TWIN_SEED={SEED}")
 
 

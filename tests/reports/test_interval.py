@@ -33,7 +33,7 @@ def known(*values: float, families: int = 1, **changes: object) -> Known:
 
 
 def told(seen: Known, **changes: object) -> Reach:
-    found = reach(replace(AT, **changes), STEP, seen)  # type: ignore[arg-type]
+    found = reach(replace(AT, **changes), STEP, seen)
     assert found is not None
     return found
 

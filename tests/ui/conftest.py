@@ -32,7 +32,7 @@ def _own_runs(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _patient() -> None:
     """Pages wait for their simulations, however busy the machine is."""
-    answers.GLANCE = answers.MOMENT = 120  # pyright: ignore[reportConstantRedefinition]
+    answers.GLANCE = answers.MOMENT = 120
 
 
 @pytest.fixture(scope="session")

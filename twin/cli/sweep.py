@@ -143,7 +143,7 @@ def _exit_code(found: Sweep) -> int:
 
 def _sentences(found: Sweep) -> list[str]:
     """How many points ended how, and the ends of the frontier."""
-    counted = [(found.count(status), pair) for status, pair in _WORDS.items()]  # pyright: ignore[reportArgumentType]
+    counted = [(found.count(status), pair) for status, pair in _WORDS.items()]
     ends = ", ".join(f"{count:,} {pair[count != 1]}" for count, pair in counted if count)
     total = len(found.rows)
     sentences = [f"{total:,} point{'s' * (total != 1)}: {ends}."]

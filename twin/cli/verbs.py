@@ -73,7 +73,7 @@ def _callback(name: str) -> Callable[..., None]:
         raise typer.Exit(answer(output=output, **told) or 0)
 
     parameters = [_parameter(key, told) for key, told in verb["parameters"].items()]
-    callback.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    callback.__signature__ = Signature(parameters)
     callback.__annotations__ = {one.name: one.annotation for one in parameters}
     return callback
 

@@ -158,7 +158,7 @@ def _plain(value: Any) -> str:
         case int() | float():
             return f"{value:,.15g}" if abs(value) < 1e15 else f"{value:.6g}"
         case list() | tuple():
-            return "[" + ", ".join(map(str, value)) + "]"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return "[" + ", ".join(map(str, value)) + "]"  # pyright: ignore[reportUnknownArgumentType]
         case Mapping():
             return str(dict(value))  # pyright: ignore[reportUnknownArgumentType]
         case _:

@@ -321,7 +321,7 @@ def _follow(folder: str, against: str | None) -> None:
 def _live_run_figures(found: Track) -> None:
     icon, colour = _STATES[found.state]
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.badge(found.state.capitalize(), icon=icon, color=colour)  # pyright: ignore[reportArgumentType]
+        st.badge(found.state.capitalize(), icon=icon, color=colour)
         st.caption(f"`{found.run}`" + (f", stage {found.stage}" if found.stage else ""))
     if found.steps is not None:
         done = f"Step {found.step:,} of {found.steps:,}"

@@ -176,7 +176,7 @@ def with_kinds(profile: CalibrationSpec, kernels: Sequence[Kernel]) -> Calibrati
     new = {
         kind: common
         for kind in StreamingSpec.model_fields
-        if getattr(known, kind) is None and counts[kind] >= FEWEST  # pyright: ignore[reportArgumentType]
+        if getattr(known, kind) is None and counts[kind] >= FEWEST
     }
     return (
         profile.model_copy(update={"streaming": known.model_copy(update=new)}) if new else profile

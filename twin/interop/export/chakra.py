@@ -158,7 +158,7 @@ class Traces:
         """Names are numbers, as those that PyTorch gives: every rank is 0."""
         if kind not in MESH_GROUPS:
             return "0"
-        place = MESH_GROUPS.index(kind)  # pyright: ignore[reportArgumentType]
+        place = MESH_GROUPS.index(kind)
         before = sum(int(self.numbers[one].max()) + 1 for one in MESH_GROUPS[:place])
         return str(1 + before + number)
 
