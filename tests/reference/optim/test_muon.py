@@ -69,6 +69,7 @@ def run_beside_torch(
 def test_twenty_steps_with_an_averaged_buffer_have_the_bits_of_torch(nesterov, limit, monkeypatch):
     # Torch multiplies in bf16 on any CPU.
     monkeypatch.setattr(muon, "cpu_bf16", lambda: "as torch")
+    monkeypatch.setattr(muon, "SMALL", 0)
     # The smaller limit cuts shared blocks apart and the experts' stack into several pieces.
     monkeypatch.setitem(blocks.SHARED_WEIGHTS, "cpu", limit)
     spec = OptimizerSpec(lr=0.02, nesterov=nesterov, momentum_buffer="average")
