@@ -19,7 +19,7 @@ ones below. bf16 rounding adds about 1 %.
 Matrices of one shape are taken together: products of many small matrices are one call, which on a
 CPU (torch 2.13, one thread, 128 of 64 x 128) is 5 times as fast as one call each in bf16 by
 AVX512-BF16, 1.8 times where bf16 is converted, and as fast in fp32, which gains below 32 x 32 (8
-times at 64 of 16 x 32). The bits are
+times at 64 of 16 x 32). Small ones (`SMALL`) are multiplied in fp32 on any CPU. The bits are
 those of one call each for short sides above 16; below, torch computes single products of up to 16^3
 multiply-adds with another kernel, and one number in about 10^4 differs by a bf16 rounding.
 
