@@ -28,7 +28,7 @@ Shapes: M matrices, R rows, C columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from math import sqrt
 from typing import Final
@@ -44,8 +44,8 @@ COEFFICIENTS: Final = (3.4445, -4.7750, 2.0315)
 """Of X, X X^T X and (X X^T)^2 X (KellerJordan/Muon, `muon.py`; MoonshotAI/Moonlight,
 `toy_train.py`)."""
 SMALL: Final = 1 << 16
-"""Multiply-adds of a product up to which fp32 is faster on a CPU, one matrix or many: 2 times at 1 of
-16 x 16, 1.4 at 64 of 16 x 32, as fast at 16 of 32 x 64 (Zen 5, AVX512-BF16)."""
+"""Multiply-adds of a product up to which fp32 is faster on a CPU, one matrix or many: 2 times at 1
+of 16 x 16, 1.4 at 64 of 16 x 32, as fast at 16 of 32 x 64 (Zen 5, AVX512-BF16)."""
 EPSILON: Final = 1e-7
 """The least norm that is divided by (as above): a zero matrix stays zero."""
 
@@ -57,7 +57,7 @@ def precision(kind: torch.dtype) -> torch.dtype:
 
 
 def worked_in(
-    kind: torch.dtype, device: torch.device, shape: tuple[int, int] = (1 << 10, 1 << 10)
+    kind: torch.dtype, device: torch.device, shape: Sequence[int] = (1 << 10, 1 << 10)
 ) -> torch.dtype:
     """What matrices of a shape are multiplied in: `precision`, but fp32 on a CPU that would convert
     bf16 for each product, or that is done with small ones before it would have begun."""
