@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seconds", type=float, help="limit the seconds of one shape")
     add("--name", help="name the parts that are written")
     add("--threads", type=int, default=1, help="set the threads of a CPU [1]")
+    add("--company", action="store_true", help="keep the other cores at work, as other ranks do")
     add("--between", type=Path, help="alternate with steps of this reference.train run, on a CPU")
     add("--time", type=float, default=120, help="limit the seconds of --between [120]")
     add("--json", action="store_true", help="print the report as JSON")

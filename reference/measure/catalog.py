@@ -25,7 +25,7 @@ from reference.machine import Machine
 from reference.measure.clock import Statistic
 from reference.measure.fitting import Number, exactly
 from reference.measure.limits import DeviceLimits, EngineTimes, Links
-from reference.measure.points import BF16, MeasuredPoint
+from reference.measure.points import BF16, ITEM, MESSAGE, STACK, MeasuredPoint
 from reference.measure.profile import Profile
 from twin.loading import load_part
 from twin.units import Dimension, format_quantity
@@ -35,14 +35,10 @@ DIGITS: Final = 4
 LEARNED: Final = (8, 160)
 """Rows of a loop's micro-batch, and tokens of each: how much memory the trainer leaves behind
 decides whether waking finds pages or must ask for new ones."""
-STACK: Final = "reference-cpu"
-"""The catalog's software whose items a CPU takes."""
 EAGER_STACK: Final = "fsdp2"
 """The catalog's nearest to the reference on a GPU."""
 EAGER: Final = "-eager"
 """Behind the name of the profile under PyTorch's own kernels."""
-ITEM: Final = "item:"
-"""Before the name of an item, in the operation of its point."""
 LEAST: Final = 1e-9
 """Seconds of an item at least: one that is a difference of two times may be nothing."""
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -183,7 +179,11 @@ def write_host(folder: Path, machine: Machine, points: Sequence[MeasuredPoint]) 
     seconds = {p.op.removeprefix(ITEM): max(LEAST, p.timing.median) for p in own}
     items = {name: exactly(each, "timed alone", "seconds") for name, each in seconds.items()}
     lines = "\n".join(_lines(items, "    "))
-    path.write_text(_filled("software", machine, stack=STACK, items=lines), encoding="utf-8")
+    sent = [p.timing.median for p in points if p.op == MESSAGE]
+    note = "processor time of 256 KiB, of sender or receiver (reference.measure.messages)"
+    moved = [f"  message: {leaf(exactly(each, note, 'seconds'))}\n" for each in sent]
+    fields = {"items": lines, "moved": "".join(moved)}
+    path.write_text(_filled("software", machine, stack=STACK, **fields), encoding="utf-8")
     return [path]
 
 

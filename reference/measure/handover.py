@@ -25,7 +25,7 @@ def hand_over(folder: Path, machine: Machine, items: Sequence[Item], gpu: str) -
     points = read_points(folder)
     profile, missing = None, ""
     try:
-        statistic = "median" if machine.kind == "cuda" else "least"
+        statistic = "median"
         profile, _ = write_machine(folder, machine, "kimi-k2", statistic)
     except LookupError as error:
         missing = f"There is no profile yet: points of {error.args[0]} are missing."

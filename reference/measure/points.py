@@ -128,6 +128,12 @@ def _refused(code: str, message: str, fix: str) -> UsageError:
     return UsageError([Problem(code, "--output", message, fix)])
 
 
+STACK: Final = "reference-cpu"
+"""The catalog's software whose items a CPU takes."""
+ITEM: Final = "item:"
+"""Before the name of an item, in the operation of its point."""
+MESSAGE: Final = "message"
+"""The operation of a message's processor time."""
 BF16 = "bf16"
 TYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 """Numbers that products are timed in; the twin's profile is of bf16."""

@@ -5,16 +5,21 @@ Products: efficiency, ramp and launch on dense forward and input-gradient produc
 held, a factor and a launch for groups, and a factor for gradients of weights. Attention: share and
 ramp by direction. Kernels bound by memory: share and launch of each kind. Dispatch as measured.
 Residuals are logarithms of predicted over measured.
+
+Where host and device are one thread, functions have items of their own (`reference.measure.host`),
+which a step adds to its kernels. Then a fit holds them, and finds what bytes and FLOP take beyond.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import ceil
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reference.machine import Machine
 from reference.measure import fitting
@@ -33,7 +38,8 @@ from reference.measure.fitting import (
     fit,
 )
 from reference.measure.limits import DeviceLimits
-from reference.measure.points import BF16, MeasuredPoint
+from reference.measure.points import BF16, ITEM, STACK, MeasuredPoint
+from twin.loading import load_part
 
 SHARE: Final = (1e-3, 1.0)
 RAMP: Final = (1e-2, 1e5)
@@ -45,16 +51,33 @@ SUMS: Final = ("add", "accumulate")
 ceiling, and no kernel of a step."""
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "norm": ("rms_norm", "rms_norm_backward"),
-    "activation": ("swiglu", "swiglu_backward"),
-    "rotary": ("rope",),
+    "activation": (
+        *("swiglu", "swiglu_backward"),
+        *("weighted_swiglu", "weighted_swiglu_backward"),
+    ),
+    "rotary": ("rope", "rope_backward"),
     "cast": ("fp8_cast",),
-    "gather": ("spread", "gather"),
+    "gather": ("spread", "gather", "order", "order_backward"),
     "routing": ("route", "route_backward"),
     "loss": ("loss", "loss_backward"),
     "update": ("adamw",),
     "gradient_norm": ("gradient_norm",),
 }
 """Operations of each kind that the twin tells apart (`twin.spec.calibration.StreamingSpec`)."""
+ITEMS: Final = {
+    "rms_norm": "norm",
+    "swiglu": "swiglu",
+    "weighted_swiglu": "weighted_swiglu",
+    "rope": "latent_attention",
+    "order": "experts_order",
+    "route": "router",
+    "loss": "loss",
+    "attention_forward": "attention",
+}
+"""The item of the host of an operation, forward; that of its gradients has the same ending."""
+BACK: Final = "_backward"
+BLOCK: Final = "attention_block"
+"""The item of a block of queries."""
 TORCH: Final = ("loss",)
 """Kinds whose operations are PyTorch's own, not kernels of the reference."""
 HELD: Final[dict[tuple[str, ...], dict[str, Unknown]]] = {
@@ -85,10 +108,25 @@ class _Points:
 
     every: Sequence[MeasuredPoint]
     statistic: Statistic
+    host: Mapping[str, float]
+    """Seconds of the items of a thread that is host and device in one; empty elsewhere."""
 
     def of(self, *ops: str) -> _Points:
         own = [point for point in self.every if point.op in ops and point.dtype == BF16]
-        return _Points(own, self.statistic)
+        return _Points(own, self.statistic, self.host)
+
+    @property
+    def known(self) -> Array | None:
+        """Seconds of the items of each point; None where one has none."""
+        names = [_item(point.op) for point in self.every]
+        if not names or not all(name in self.host for name in names):
+            return None
+        return np.array([self.host[name] for name in names])
+
+    @property
+    def backward(self) -> NDArray[np.bool_]:
+        """Which of them are gradients."""
+        return np.array([point.op.endswith(BACK) for point in self.every])
 
     @property
     def seconds(self) -> Array:
@@ -112,12 +150,13 @@ def fit_profile(
 ) -> Profile:
     """The profile of a machine under the reference's kernels; `eager`: under PyTorch's own. Raises
     `LookupError` naming the groups that are missing."""
-    own, core = _Points(points, statistic), "sdpa" if eager else "attention"
+    own, core = _Points(points, statistic, _host(points)), "sdpa" if eager else "attention"
     wanted = {"launch": ("launch",), "bandwidth": SUMS, "gemm": ("gemm",)}
     wanted["attention"] = (f"{core}_forward",)
     if missing := [name for name, ops in wanted.items() if not own.of(*ops)]:
         raise LookupError(", ".join(missing))
-    share, launch, moved = _memory_bound(own.of(*SUMS), limits.bandwidth, "bandwidth and launch")
+    sums, moved = _memory_bound(own.of(*SUMS), limits.bandwidth, "bandwidth and launch")
+    share, launch = sums["bandwidth"], sums["launch"]
     reached = limits.bandwidth * share.value
     ceilings = Ceilings(limits.peak, reached, machine.units, launch.value)
     law, whole_tiles, residuals = _matmuls(own, ceilings, tiled=machine.kind == "cuda")
@@ -133,9 +172,9 @@ def fit_profile(
             continue
         if len(found := own.of(*ops)) >= FEWEST:
             named = f"{kind}, bandwidth and launch"
-            of_kind, of_launch, errors = _memory_bound(found, limits.bandwidth, named)
-            streaming[("streaming", kind, "bandwidth")] = of_kind
-            streaming[("streaming", kind, "launch")] = of_launch
+            fitted = _memory_bound if found.known is None else _beyond_host
+            of_kind, errors = fitted(found, limits.bandwidth, named)
+            streaming |= {("streaming", kind, name): one for name, one in of_kind.items()}
             kinds.append(errors)
     attention: list[Residuals] = []
     for direction in ("forward", "backward"):
@@ -176,7 +215,38 @@ def _dispatch(points: _Points) -> Number:
     return Number(float(times[0]), *ends, note, "measured", "seconds")
 
 
-def _memory_bound(own: _Points, bandwidth: float, name: str) -> tuple[Number, Number, Residuals]:
+def _host(points: Sequence[MeasuredPoint]) -> dict[str, float]:
+    """Seconds by item, where a thread is host and device in one: a GPU's host has no such items."""
+    own = {p.op.removeprefix(ITEM): p.timing.median for p in points if p.op.startswith(ITEM)}
+    return own if BLOCK in own else {}
+
+
+def _item(op: str) -> str:
+    back = op.endswith(BACK)
+    forward = op.removesuffix(BACK) + "_forward" * (back and op.startswith("attention"))
+    return ITEMS.get(forward, "") + BACK * back
+
+
+def _beyond_host(own: _Points, bandwidth: float, name: str) -> tuple[dict[str, Number], Residuals]:
+    """The share of the memory's bandwidth that functions reach beside their items, and how much
+    less of it their gradients do."""
+    moved = np.array([point.bytes for point in own.every]) / bandwidth
+    measured, known, backward = own.seconds, own.known, own.backward
+    assert known is not None, "functions have items"
+
+    def predict(at: Array) -> Array:
+        return known + moved / (at[0] * np.where(backward, at[1], 1.0))
+
+    found = fit(predict, measured, [Unknown(0.2, *SHARE), Unknown(0.5, *SHARE)])
+    share, less = found.numbers(f"{len(own)} functions in place, their items held")
+    each = known / own.kernels
+    ends = float(each.min()), float(each.max())
+    note = "for a step without its stack: the items of the functions"
+    launch = Number(float(np.median(each)), *ends, note, "measured", "seconds")
+    return {"bandwidth": share, "backward": less, "launch": launch}, found.residuals(name)
+
+
+def _memory_bound(own: _Points, bandwidth: float, name: str) -> tuple[dict[str, Number], Residuals]:
     """The share of the memory's bandwidth that kernels reach which wait for it, and what each adds
     beside: over sizes from a few tokens to many."""
     moved = np.array([point.bytes for point in own.every]) / bandwidth
@@ -199,7 +269,7 @@ def _memory_bound(own: _Points, bandwidth: float, name: str) -> tuple[Number, Nu
         f"{len(own)} kernels; {told} (above 1: operands in a cache). Bytes are those of one fused "
         "kernel"
     )
-    return share, launch, found.residuals(name)
+    return {"bandwidth": share, "launch": launch}, found.residuals(name)
 
 
 def _matmuls(
@@ -262,8 +332,11 @@ def _attention(own: _Points, ceilings: Ceilings) -> FittedLaw:
     """Share of the peak on long sequences of wide heads, the ramp of short ones and the width of
     narrow ones, and the launch."""
 
+    loops = _loops(own)
+
     def predict(at: Array) -> Array:
-        return fitting.attention_seconds(own.every, AttentionLaw(*map(float, at)), ceilings)
+        law = AttentionLaw(*map(float, at))
+        return loops + fitting.attention_seconds(own.every, law, ceilings)
 
     least = float((own.seconds / own.kernels).min())
     starts = [
@@ -271,6 +344,24 @@ def _attention(own: _Points, ceilings: Ceilings) -> FittedLaw:
         for ramp, width, start in product((1.0, 300.0), (1.0, 100.0), (ceilings.launch, least / 2))
     ]
     return fit(predict, own.seconds, *starts)
+
+
+def _loops(own: _Points) -> Array:
+    """Seconds of the host's loop over blocks of queries but for the first, whose time is a
+    launch."""
+    if own.known is None:
+        return np.zeros(len(own))
+    blocks = [_blocks(point.shape["tokens"]) for point in own.every]
+    each = own.host[BLOCK + BACK * bool(own.backward[0])]
+    return each * (np.array(blocks) - 1.0)
+
+
+def _blocks(tokens: int) -> int:
+    """Of a sequence, as the stack cuts it."""
+    host = load_part("software", STACK).spec.host
+    assert host is not None, "the stack of a CPU has a host"
+    cuts = host.operations["attention_flash"].query_blocks
+    return ceil(tokens / next(rows for longest, rows in cuts if tokens <= longest))
 
 
 def _lengths(own: _Points) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from reference.measure.catalog import (
     write_steps,
 )
 from reference.measure.clock import Effort, Statistic
+from reference.measure.company import company
 from reference.measure.groups import GROUPS
 from reference.measure.limits import device_limits, fit_engine, fit_links
 from reference.measure.points import (
@@ -50,6 +52,8 @@ QUICK_FLOP: Final = 5e8
 SECONDS: Final = {"cpu": 0.25, "cuda": 0.1}
 """Of one case at most, but for the fewest samples."""
 QUICK_SECONDS: Final = 0.01
+SEVERAL: Final = ("collectives",)
+"""Groups whose ranks have all cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class MeasureRequest:
     seconds: float | None = None
     name: str | None = None
     threads: int = 1
+    company: bool = False
+    """Keep the other cores at work meanwhile, as other ranks do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +111,12 @@ def run(request: MeasureRequest, tell: Tell) -> Measurement:
     open_folder(folder, machine)
     plans = {name: GROUPS[name](setting) for name in groups}
     clock.wake(device)
-    found, skips, loads = _measure(plans, setting, machine, folder, tell)
+    beside = company if request.company else nullcontext
+    found, skips, loads = _measure(plans, setting, (machine, folder, beside), tell)
     if not found:
         message = f"nothing of {', '.join(groups)} can run here: {'; '.join(map(str, skips))}"
         raise UsageError([Problem("TW264", "--only", message, "measure other groups, too")])
-    statistic: Statistic = "median" if setting.cuda else "least"
+    statistic: Statistic = "median"
     points = read_points(folder)
     profile, missing = None, ""
     files: list[Path] = sorted((folder / "points").glob("*.jsonl"))
@@ -148,11 +155,11 @@ def write_machine(
 def _measure(
     plans: dict[str, list[TimedCase | Skip]],
     setting: Setting,
-    machine: Machine,
-    folder: Path,
+    where: tuple[Machine, Path, Callable[[], AbstractContextManager[None]]],
     tell: Tell,
 ) -> tuple[list[MeasuredPoint], list[Skip], list[float]]:
     """Every group in turn, each written once it has ended."""
+    machine, folder, beside = where
     done, total = 0, sum(isinstance(c, TimedCase) for cases in plans.values() for c in cases)
     points: list[MeasuredPoint] = []
     skips: list[Skip] = []
@@ -162,13 +169,14 @@ def _measure(
         before = state()
         own: list[MeasuredPoint] = []
         left = [case for case in cases if isinstance(case, Skip)]
-        for case in (case for case in cases if isinstance(case, TimedCase)):
-            seconds_each = (time.perf_counter() - start) / done if done else setting.effort.seconds
-            tell(f"{group}: {case}", done, total, seconds_each * (total - done))
-            point = _point(group, case, setting)
-            own += [point] if isinstance(point, MeasuredPoint) else []
-            left += [point] if isinstance(point, Skip) else []
-            done += 1
+        with nullcontext() if group in SEVERAL else beside():
+            for case in (case for case in cases if isinstance(case, TimedCase)):
+                each = (time.perf_counter() - start) / done if done else setting.effort.seconds
+                tell(f"{group}: {case}", done, total, each * (total - done))
+                point = _point(group, case, setting)
+                own += [point] if isinstance(point, MeasuredPoint) else []
+                left += [point] if isinstance(point, Skip) else []
+                done += 1
         after = state()
         loads += [float(before["load"]), float(after["load"])]
         write_group(folder, group, machine, {"before": before, "after": after}, (own, left))
@@ -201,6 +209,9 @@ def _check(request: MeasureRequest) -> None:
     if request.seconds is not None and not 0 < request.seconds <= 60:
         message = f"{request.seconds:g} s are no time for one case"
         raise UsageError([Problem("TW265", "--seconds", message, "write 0.01 to 60")])
+    if request.company and (pick(request.device).type != "cpu" or request.threads > 1):
+        message = "other cores work beside one thread of a CPU"
+        raise UsageError([Problem("TW265", "--company", message, "--device cpu --threads 1")])
     if request.threads < 1:
         message = f"{request.threads} threads cannot run anything"
         raise UsageError([Problem("TW265", "--threads", message, "write 1 or more")])

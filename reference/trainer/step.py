@@ -128,7 +128,8 @@ def _update(run: RunSpec, trainee: Trainee) -> ClipReport:
     ended(note)
     taken, advanced = time_ns() - begun, tape.mark()
     optimizer.gather()
-    agree_maxima(trainee.models, groups["data"])
+    if run.optimizer.clip.variant != "off":
+        agree_maxima(trainee.models, groups["data"])
     adaptive = run.optimizer.clip.variant == "adaptive" and groups["pipeline"].size > 1
     everyone = population(trainee.models, groups["pipeline"]) if adaptive else None
     begun, gathered = time_ns(), tape.mark()

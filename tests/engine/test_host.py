@@ -285,3 +285,15 @@ def test_a_cast_of_experts_costs_the_host_a_launch_per_kernel() -> None:
     cast = Op("experts_cast", "cast", Work(0.0, 0.0, 32), Work())
     items = software.items
     assert host.op(cast, "forward") == pytest.approx(items["fp8_cast"] + 32 * items["fp8_launch"])
+
+
+def test_messages_take_a_thread_that_is_host_and_device_its_time() -> None:
+    """Of two stages each pass has one message; a host beside a device does not move its bytes."""
+    software = load_part("software", "reference-cpu").spec.host
+    assert software is not None
+    moving = software.model_copy(update={"message": 500e-6})
+    calibration = load_part("calibrations", "h100-nemo").spec
+    alone = HostCosts(calibration, moving).microbatch
+    assert HostCosts(calibration, moving, messages=1.0).microbatch == pytest.approx(alone + 500e-6)
+    beside = moving.model_copy(update={"ahead": True})
+    assert HostCosts(calibration, beside, messages=1.0).microbatch == pytest.approx(alone)

@@ -135,6 +135,14 @@ def test_a_kind_of_kernels_that_was_measured_apart_has_its_own_share_and_launch(
     assert seconds("bandwidth", work, GPU, known) == seconds("norm", work, GPU, calibration())
 
 
+def test_gradients_of_a_kind_reach_their_part_of_its_share() -> None:
+    """2e11 bytes at a quarter of 2 TB/s take 0.4 s, and their gradients at half of that 0.8 s."""
+    known = calibration(streaming={"norm": {"bandwidth": 0.25, "launch": "0s", "backward": 0.5}})
+    work = Work(bytes=2e11, kernels=2)
+    assert seconds("norm", work, GPU, known) == pytest.approx(0.4)
+    assert seconds("norm", work, GPU, known, backward=True) == pytest.approx(0.8)
+
+
 def test_attention_on_narrow_heads_is_slower_and_its_launches_are_its_own() -> None:
     """Heads as wide as `width` take twice as long as very wide ones."""
     known = calibration(attention_forward_width=64.0, attention_forward_launch="5us")

@@ -67,7 +67,7 @@ _OF_LAYOUTS: Final = (
     "measure",
 )
 _NOT_MEASURING: Final = ("mode", "steps", "rounds", "again", "drawn", "report", "table")
-_NOT_DRAWING: Final = ("layouts", "mode", "sets")
+_NOT_DRAWING: Final = ("layouts", "sets")
 """Options of layouts that are run as a whole."""
 _PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
 """Options that need rows to be predicted."""
@@ -119,7 +119,9 @@ def validate(*, output: Output, **options: Any) -> int:
     if request.reference:
         _refuse(request, _OF_SUITES, "is for published rows; --reference runs layouts here")
         if request.drawn:
-            _refuse(request, _NOT_DRAWING, "is for layouts that were written, without --random")
+            loops = ("mode",) if request.mode == "rl" else ()
+            written = (*_NOT_DRAWING, *loops)
+            _refuse(request, written, "is for layouts that were written, without --random")
         if not request.measure:
             return _layouts(request, output)
         _refuse(request, _NOT_MEASURING, "is for whole runs of layouts, without --measure")
@@ -339,7 +341,11 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     if missing:
         output.message(f"Links cannot be held to a rate here ({missing}): ranks use loopback.")
     layouts = (
-        drawn(request.drawn, int(f"{datetime.now(UTC):%Y%m%d}"))
+        drawn(
+            request.drawn,
+            int(f"{datetime.now(UTC):%Y%m%d}"),
+            "bare" if request.mode == "bare" else "paced",
+        )
         if request.drawn
         else find(request.layouts, request.mode, request.sets, shaped=not missing)
     )

@@ -32,6 +32,8 @@ class HostCosts:
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
     one costs the host nothing more, a loop over experts what its kernels add on the device."""
+    messages: float = 0.0
+    """Messages between stages that a pass sends and receives; a mean."""
 
     @property
     def slowness(self) -> float:
@@ -120,7 +122,10 @@ class HostCosts:
         """Seconds of the host for a pass as a whole: its messages and the schedule."""
         if self.software is None:
             return 0.0
-        return self.slowness * self._items(self.software.each_microbatch)
+        taken = self._items(self.software.each_microbatch)
+        if not self.ahead:  # the threads that move bytes have the core of the one that computes
+            taken += self.messages * self.software.message
+        return self.slowness * taken
 
     @property
     def checkpoint(self) -> float:

@@ -97,6 +97,8 @@ def price(
     two directions are different kernels with efficiencies of their own."""
     apart = measured_apart(op_class, calibration)
     share = calibration.bandwidth if apart is None else apart.bandwidth
+    if apart is not None and backward:
+        share *= apart.backward
     if op_class == "scan":
         share = efficiency(op_class, work, calibration, backward)
     known = matmul.law(work.product, calibration)
@@ -154,15 +156,12 @@ def with_scaling(calibration: CalibrationSpec, scaling: Scaling) -> CalibrationS
     return calibration.model_copy(update={"matmuls": known.model_copy(update={"fp8": slower})})
 
 
-_ATTENTION_LOOP: Final = [
-    f"attention_{way}_{part}" for way in ("forward", "backward") for part in ("launch", "ramp")
-]
+_STARTS: Final = ("launch", "attention_forward_launch", "attention_backward_launch")
 
 
 def without_launches(calibration: CalibrationSpec) -> CalibrationSpec:
     """The profile for a thread that issues and runs kernels itself: what starts them is the
-    software's (`HostThreadSpec.ahead`), so that it is not counted twice. So is an eager attention's
-    loop over blocks of queries, which a fit sees as the ramp of short sequences."""
+    software's (`HostThreadSpec.ahead`), so that it is not counted twice."""
 
     def free(part: Any, fields: Iterable[str]) -> Any:
         return None if part is None else part.model_copy(update=dict.fromkeys(fields, 0.0))
@@ -175,8 +174,7 @@ def without_launches(calibration: CalibrationSpec) -> CalibrationSpec:
 
     return calibration.model_copy(
         update={
-            "launch": 0.0,
-            **dict.fromkeys(_ATTENTION_LOOP, 0.0),
+            **dict.fromkeys(_STARTS, 0.0),
             "matmuls": free_each(calibration.matmuls, ("launch", "group_launch")),
             "streaming": free_each(calibration.streaming, ("launch",)),
         }

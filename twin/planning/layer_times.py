@@ -235,6 +235,7 @@ def host_costs(scenario: Scenario, placements: Mapping[str, Placement]) -> HostC
         scenario.cluster.node.host.slowness,
         max(placements[group].size for group in ("tensor", "expert")),
         scenario.train.fp8_scaling != "block" or scenario.train.precision in ("nvfp4", "mxfp4"),
+        2.0 - 2.0 / (scenario.parallel.pipeline * scenario.parallel.virtual),
     )
 
 

@@ -95,6 +95,8 @@ class KernelsSpec(Spec):
     """share of the memory's bandwidth that they reach"""
     launch: Seconds
     """time that each adds beside"""
+    backward: Share = 1.0
+    """of that share what those of gradients reach"""
 
 
 class StreamingSpec(Spec):

@@ -87,6 +87,9 @@ class HostThreadSpec(Spec):
     """the same of one kernel of its gradients"""
     collective: Seconds
     """one collective or message, through the framework's process group"""
+    message: Seconds = 0.0
+    """processor time of sending or receiving a message between stages, where that is the processor
+    of the thread that computes (`ahead: false`)"""
     sync: Seconds
     """from the device's arrival at a point that the host waits for until the next kernel runs"""
     ahead: Flag = True

@@ -16,11 +16,10 @@ import torch
 from torch import nn
 
 from reference.measure import clock
-from reference.measure.catalog import ITEM, STACK
 from reference.measure.clock import Call, Timing
 from reference.measure.host import eager
 from reference.measure.host.items import ROUNDS, WARM, items
-from reference.measure.points import BF16, Make, Setting, Skip, TimedCase
+from reference.measure.points import BF16, ITEM, STACK, Make, Setting, Skip, TimedCase
 from twin.loading import load_part
 
 QUICK: Final = (5, 1)

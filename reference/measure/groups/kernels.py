@@ -10,6 +10,10 @@ the sizes of a micro-batch. Bytes are those of one fused kernel that reads its i
 writes its outputs once, as the twin counts: what an unfused implementation moves beyond that shows
 as a lower share of the bandwidth.
 
+On a CPU most of these are not kernels but functions of the reference, which find their operands
+where the function before left them. They are timed among each other, with autograd, at a model's
+widths (`reference.measure.host.items.in_place`): repeated alone they are up to twice as fast.
+
 `copies` are pinned memory over PCIe each way where there is a GPU, from memory to memory where the
 device is the host: offload on a CPU run, which reads and writes the same memory.
 
@@ -20,16 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from math import prod
 from typing import Final
 
 import torch
 
+from reference.config import load_run
 from reference.kernels.cross_entropy import cross_entropy
 from reference.kernels.fp8 import quantize
 from reference.kernels.norm import rms_norm
 from reference.kernels.swiglu import swiglu
 from reference.measure import clock
 from reference.measure.clock import Call, Timing
+from reference.measure.host.functions import Layers
+from reference.measure.host.items import in_place
 from reference.measure.points import (
     BF16,
     BySetting,
@@ -46,7 +54,8 @@ from reference.measure.points import (
 from reference.model.dispatch import gather, order_of, spread
 from reference.model.moe import Router
 from reference.model.rope import Positions, rotate
-from twin.spec.model import ModelSpec, Moe, Rope
+from reference.trainer.settings import settings
+from twin.spec.model import LatentAttention, ModelSpec, Moe, Rope
 
 CHAIN: Final = 20
 """Kernels in a chain."""
@@ -56,6 +65,7 @@ FP8: Final = 1 + 4 / 128
 """Bytes of a value in FP8 with its part of a tile's fp32 scale."""
 ROTARY: Final = 64
 """Width of the rotary part of a head (Kimi K2, DeepSeek-V3)."""
+BACK: Final = "_backward"
 TOKENS: Final = BySetting((16, 1024), (8, 64, 512, 2048, 8192, 32768), (16, 256, 1024, 4096))
 """Tokens of the model's width; a few of them show what a kernel costs beside its bytes."""
 LARGE: Final = BySetting([(2048, 4096)], [], [(4096, 4096)])
@@ -109,15 +119,67 @@ def _host(make: Make) -> Callable[[Setting], Timing]:
 def bandwidth_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Every kernel at every size."""
     found: list[TimedCase] = []
+    placed = not setting.cuda and _has_functions(setting.spec)
     for T in setting.of(TOKENS):
-        found += [_memory_case(op, T, setting.spec.hidden) for op in KERNELS]
-    for T in setting.of(TOKENS):
+        names = ALONE if placed else KERNELS
+        found += [_memory_case(op, T, setting.spec.hidden) for op in names]
+    for T in () if placed else setting.of(TOKENS):
         found += _of_model(setting.spec, T)
+    for place in PLACES if placed else ():
+        found += _in_place(setting, place)
     if not setting.cuda:
         found += [
             _memory_case(op, *TD) for TD in setting.of(LARGE) for op in ("copy", "accumulate")
         ]
     return of_reach(found, "bandwidth", setting)
+
+
+def _has_functions(spec: ModelSpec) -> bool:
+    """Whether a model has all that is timed in place."""
+    latent = isinstance(spec.attention, LatentAttention) and spec.attention.q_lora_rank
+    return bool(latent) and spec.moe is not None and spec.moe.shared_experts > 0
+
+
+def _in_place(setting: Setting, place: tuple[int, int]) -> Iterator[TimedCase]:
+    """The functions of a layer on so many sequences of so many tokens, all timed with the first.
+    Bytes and kernels are those of the twin's ops."""
+    spec, N = setting.spec, prod(place)
+    assert isinstance(spec.attention, LatentAttention)
+    assert spec.moe is not None
+    D, W, E, K, F = spec.hidden, spec.vocab, spec.moe.experts, spec.moe.top_k, spec.moe.width
+    norm, gate, rows = D * N, F * spec.moe.shared_experts * N, K * N
+    # By function: bytes forward and backward, and kernels of each.
+    functions = {
+        "norm": ("rms_norm", 4 * norm, 6 * norm, 1, 2),
+        "swiglu": ("swiglu", 6 * gate, 10 * gate, 1, 1),
+        "weighted_swiglu": ("weighted_swiglu", 6 * F * rows, 10 * F * rows, 1, 1),
+        "experts_order": ("order", 4 * D * (N + rows), 4 * D * (N + rows), 2, 2),
+        "router": ("route", 12 * E * N + 8 * rows, 8 * E * N + 8 * rows, 7, 7),
+        "loss": ("loss", 26 * W * N, 14 * W * N, 4, 2),
+        "latent_attention": ("rope", *[_rotated(spec.attention, N)] * 2, 2, 2),
+    }
+    made: dict[str, float] = {}
+    shape = {"sequences": place[0], "tokens": place[1]}
+    for name, (op, *moved) in functions.items():
+        for way, size, kernels in (("", *moved[::2]), (BACK, *moved[1::2])):
+            run = partial(_placed, name + way, made, place)
+            yield TimedCase(op + way, shape, BF16, 0.0, float(size), kernels, run)
+
+
+def _rotated(a: LatentAttention, N: int) -> int:
+    """Bytes of `mla_rope`: rotary parts of queries in place, keys from their parts, values."""
+    nope, rotary = a.qk_nope_head_dim, a.qk_rope_head_dim
+    return 2 * N * (a.heads * (3 * rotary + 2 * nope + 2 * a.v_head_dim) + rotary)
+
+
+def _placed(name: str, made: dict[str, float], place: tuple[int, int], setting: Setting) -> Timing:
+    """A function of the same rounds as the others, which are timed anew once it has been told."""
+    if name not in made:
+        run = load_run("nano", ["train.threads=1", "train.precision=bf16"])
+        spec = setting.spec.model_copy(update={"layers": 2})
+        with settings(run.train):
+            made |= in_place(Layers(run.model_copy(update={"model": spec}), *place))
+    return clock.summary([made.pop(name)], 1)
 
 
 def _memory_case(op: str, T: int, D: int) -> TimedCase:
@@ -232,6 +294,12 @@ KERNELS: Final[Mapping[str, tuple[float, int, Callable[..., Call]]]] = {
     "accumulate": (10.0, 1, _accumulate),
 }
 """Bytes per value of T x D, kernels that the twin counts, and what prepares a call."""
+
+
+ALONE: Final = ("copy", "add", "fp8_cast", "accumulate")
+"""Those that are timed alone on a CPU."""
+PLACES: Final = ((1, 64), (1, 256), (4, 256), (8, 256), (1, 1024))
+"""Sequences and their tokens of functions that are timed in place."""
 
 
 def copy_cases(setting: Setting) -> list[TimedCase | Skip]:

@@ -229,14 +229,15 @@ def _grouped(op: str, counts: list[int], inner: int, cols: int) -> TimedCase:
 def attention_cases(setting: Setting) -> list[TimedCase | Skip]:
     """Each head shape at each length, forward and backward."""
     found = [
-        _attention_case(heads, Q, V, T, backward=backward)
+        _attention_case((heads, Q, V), T, batch, backward=backward)
         for heads, Q, V in head_shapes(setting)
         for T in setting.of(LENGTHS)
+        for batch in setting.of(BATCHES)
         for backward in (False, True)
     ]
     if setting.cuda:
         found += [
-            _attention_case(*shape, T, backward=backward, own=False)
+            _attention_case(shape, T, backward=backward, own=False)
             for shape in dict.fromkeys((*head_shapes(setting)[:1], *LLAMA))
             for T in (*setting.of(LENGTHS), LONGEST)
             for backward in (False, True)
@@ -244,6 +245,8 @@ def attention_cases(setting: Setting) -> list[TimedCase | Skip]:
     return of_reach(found, "attention", setting)
 
 
+BATCHES: Final = BySetting((1,), (1,), (1, 4))
+"""Sequences of a call: a CPU goes through blocks of queries, of several sequences at once."""
 LLAMA: Final = ((32, 128, 128), (32, 64, 64))
 """Heads and widths of Llama 3 8B and Llama 3.2 1B."""
 LONGEST: Final = 16384
@@ -269,9 +272,11 @@ def widths(spec: ModelSpec) -> tuple[int, int, int]:
 
 
 def _attention_case(
-    heads: int, Q: int, V: int, T: int, *, backward: bool, own: bool = True
+    shape: tuple[int, int, int], T: int, batch: int = 1, *, backward: bool, own: bool = True
 ) -> TimedCase:
-    """The reference's attention, which also finds the largest logits, or torch's."""
+    """The reference's attention, which also finds the largest logits, or torch's; `shape`: heads,
+    Q, V."""
+    heads, Q, V = shape
 
     def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         if own:
@@ -280,17 +285,17 @@ def _attention_case(
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
     def make(device: torch.device) -> Call:
-        q, k, v = (bf16(device, 1, T, heads, width) for width in (Q, Q, V))
+        q, k, v = (bf16(device, batch, T, heads, width) for width in (Q, Q, V))
         if not backward:
             return lambda: run(q, k, v)
         q, k, v = (part.requires_grad_() for part in (q, k, v))
         return gradient(run(q, k, v), q, k, v)
 
-    pairs = float(T * T * heads)  # 2 FLOP x half of the score matrix
-    inputs = WIDTH[BF16] * T * heads * 2 * (Q + V)
-    lse = LSE * T * heads
+    pairs = float(batch * T * T * heads)  # 2 FLOP x half of the score matrix
+    inputs = WIDTH[BF16] * batch * T * heads * 2 * (Q + V)
+    lse = LSE * batch * T * heads
     flop = pairs * (3 * Q + 2 * V if backward else Q + V)
     size = float((2 if backward else 1) * inputs + lse)
     op = f"{'attention' if own else 'sdpa'}_{'backward' if backward else 'forward'}"
-    shape = {"batch": 1, "tokens": T, "heads": heads, "query_key": Q, "value": V}
-    return TimedCase(op, shape, BF16, flop, size, DEPTH[backward], timed(make, size))
+    named = {"batch": batch, "tokens": T, "heads": heads, "query_key": Q, "value": V}
+    return TimedCase(op, named, BF16, flop, size, DEPTH[backward], timed(make, size))

@@ -1,11 +1,13 @@
-"""The reference's functions on tiny tensors: what the host takes for each, whatever the rows.
+"""The reference's functions, each by itself, with autograd as in a step.
 
-A model of two narrow layers gives its own modules. What a module calls and what has an item of its
-own is replaced by a stub, so that no time is counted twice. Sixteen tokens and widths of at least
-32 keep every product in the library that the real ones use: torch takes another up to 16^3
-multiply-adds.
+A model of two layers gives its own modules. What a module calls and what has an item of its own is
+replaced by a stub, so that no time is counted twice. On tiny tensors they tell what the host takes
+for each, whatever the rows: sixteen tokens and widths of at least 32 keep every product in the
+library that the real ones use (torch takes another up to 16^3 multiply-adds). At a model's widths
+they tell what each byte adds.
 
-Legend: T tokens, H heads, Q query-key width, R rotary width, V value width, K experts per token.
+Legend: B sequences, T tokens of each, H heads, Q query-key width, R rotary width, V value width,
+K experts per token.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -109,31 +112,34 @@ def narrow_run() -> RunSpec:
     return load_run("nano", [*words, "train.threads=1", "train.precision=bf16"])
 
 
-class Narrow:
-    """A narrow model, its optimizer, and calls of its functions."""
+class Layers:
+    """A model's layers, their optimizer, and calls of their functions on so many sequences of so
+    many tokens."""
 
-    def __init__(self, run: RunSpec) -> None:
-        self.run = run
+    def __init__(self, run: RunSpec, sequences: int = 1, tokens: int = TOKENS) -> None:
+        self.run, self.place = run, (sequences, tokens)
         self.model = Transformer(run.model, dtype=LOW)
         initialize(self.model, 0)
         named = list(self.model.named_parameters())
         self.optimizer = Alone(named, run.optimizer.model_copy(update={"kind": "adamw"}))
         self.give_gradients()
         self.layer: Any = self.model.layers["1"]
-        self.x_BTD = leaf(1, TOKENS, run.model.hidden)
+        self.x_BTD = leaf(*self.place, run.model.hidden)
 
     def functions(self) -> dict[str, Timed]:
         """Functions that a step calls forward and backward."""
         x_BTD, layer, spec = self.x_BTD, self.layer, self.run.model
-        rows = TOKENS * spec.moe.top_k if spec.moe else 0
-        words_BT = torch.randint(0, spec.vocab, (1, TOKENS))
-        experts_RF, weights_R = leaf(rows, 64), leaf(rows, kind=torch.float32)
+        rows = self.rows
+        words_BT = torch.randint(0, spec.vocab, self.place)
+        width = 2 * spec.moe.width if spec.moe else 0
+        experts_RF, weights_R = leaf(rows, width), leaf(rows, kind=torch.float32)
         return {
             "norm": Timed(lambda: layer.attention_norm(x_BTD), 4),
             "linear": Timed(lambda: layer.attention.q_down(x_BTD), 7),
             "latent_attention": Timed(self._latent()),
-            **{name: Timed(self._attention(tokens)) for name, tokens in BLOCKS.items()},
-            "router": Timed(lambda: layer.ffn.router(x_BTD[0].detach().requires_grad_())[1]),
+            "router": Timed(
+                lambda: layer.ffn.router(x_BTD.flatten(0, 1).detach().requires_grad_())[1]
+            ),
             "experts_order": Timed(self._moe(rows)),
             "swiglu": Timed(self._swiglu()),
             "weighted_swiglu": Timed(lambda: swiglu(experts_RF, weights_R)),
@@ -141,6 +147,16 @@ class Narrow:
             "embedding": Timed(lambda: self.model.embedding(words_BT)),
             "loss": Timed(self._loss(words_BT)),
         }
+
+    def blocks(self) -> dict[str, Timed]:
+        """Attention by the blocks that it goes through."""
+        return {name: Timed(self.attention(1, tokens)) for name, tokens in BLOCKS.items()}
+
+    @property
+    def rows(self) -> int:
+        """Of all experts."""
+        spec = self.run.model.moe
+        return prod(self.place) * spec.top_k if spec else 0
 
     def give_gradients(self) -> None:
         """Give every parameter a gradient, as after a backward."""
@@ -164,17 +180,9 @@ class Narrow:
 
     def _latent(self) -> Callable[[], Any]:
         block = self.layer.attention
-        wide = block.heads * (block.nope + block.rotary)
-        given = {
-            "q_down": block.rank,
-            "q_norm": block.rank,
-            "q_up": wide,
-            "kv_down": block.rank + block.rotary,
-            "kv_norm": block.rank,
-            "kv_up": block.heads * (block.nope + block.value),
-            "out": self.run.model.hidden,
-        }
-        stubs = {name: _Given(leaf(1, TOKENS, width)) for name, width in given.items()}
+        names = ("q_down", "q_norm", "q_up", "kv_down", "kv_norm", "kv_up", "out")
+        given = {name: next(getattr(block, name).parameters()) for name in names}
+        stubs = {name: _Given(leaf(*self.place, len(each))) for name, each in given.items()}
         attention, came = stubbed(block, stubs), []
 
         def keep(*qkv: Tensor) -> Tensor:
@@ -189,24 +197,27 @@ class Narrow:
 
         return call
 
-    def _attention(self, tokens: int) -> Callable[[], Any]:
+    def attention(self, sequences: int, tokens: int) -> Callable[[], Any]:
+        """A call of the core alone."""
         block = self.layer.attention
         widths = (block.nope + block.rotary, block.nope + block.rotary, block.value)
-        given = [leaf(1, tokens, block.heads, width) for width in widths]
+        given = [leaf(sequences, tokens, block.heads, width) for width in widths]
         return lambda: block._attend(*given)  # noqa: SLF001
 
     def _moe(self, rows: int) -> Callable[[], Any]:
         moe, hidden = self.layer.ffn, self.run.model.hidden
         experts, top_k = moe.router.spec.experts, moe.router.spec.top_k
-        chosen = torch.stack([torch.randperm(experts)[:top_k] for _ in range(TOKENS)])
-        router = _Routed(moe.router, chosen, leaf(TOKENS, top_k, kind=torch.float32))
-        kept, shared = _Kept(leaf(rows, hidden)), _Given(leaf(1, TOKENS, hidden))
+        count = prod(self.place)
+        chosen = torch.rand(count, experts).topk(top_k).indices
+        router = _Routed(moe.router, chosen, leaf(count, top_k, kind=torch.float32))
+        kept, shared = _Kept(leaf(rows, hidden)), _Given(leaf(*self.place, hidden))
         block = stubbed(moe, {"router": router, "experts": kept, "shared": shared})
         return lambda: (block(self.x_BTD), *kept.came)
 
     def _swiglu(self) -> Callable[[], Any]:
-        both = leaf(1, TOKENS, 2 * self.run.model.ffn.width)
-        block = stubbed(self.layer.ffn.shared, {"up": _Given(both), "down": _Same()})
+        shared = self.layer.ffn.shared
+        both = leaf(*self.place, shared.up.weight.shape[0])
+        block = stubbed(shared, {"up": _Given(both), "down": _Same()})
         return lambda: block(self.x_BTD)
 
     def _block(self) -> Callable[[], Any]:
@@ -215,7 +226,7 @@ class Narrow:
         return lambda: block(self.x_BTD, self.model.positions)
 
     def _loss(self, words_BT: Tensor) -> Callable[[], Any]:
-        model = stubbed(self.model, {"head": _Given(leaf(TOKENS, self.run.model.vocab))})
+        model = stubbed(self.model, {"head": _Given(leaf(prod(self.place), self.run.model.vocab))})
         model.hidden = lambda _: self.x_BTD
         return lambda: model.loss(words_BT, words_BT)
 

@@ -28,7 +28,7 @@ from reference.measure.host.functions import (
     BLOCKS,
     LOOPS,
     TOKENS,
-    Narrow,
+    Layers,
     Timed,
     loop,
     narrow_run,
@@ -87,9 +87,9 @@ def items(rounds: int = ROUNDS, warm: int = WARM) -> dict[str, float]:
     forward, `NAME_backward` for gradients."""
     run = narrow_run()
     with settings(run.train):
-        narrow = Narrow(run)
+        narrow = Layers(run)
         short = {name: Timed(loop(name, FEW)) for name in LOOPS}
-        found = _functions(narrow.functions() | short, rounds, warm)
+        found = _functions(narrow.functions() | narrow.blocks() | short, rounds, warm)
         for way in MOVED:
             few, whole, more = (found.pop(f"{length}{way}") for length in BLOCKS)
             # Beside what as many queries take within a block.
@@ -108,11 +108,31 @@ def items(rounds: int = ROUNDS, warm: int = WARM) -> dict[str, float]:
         return {**found, **beside, **calls, "parameter": parameter}
 
 
+def in_place(layers: Layers, rounds: int = ROUNDS // 10, warm: int = 3) -> dict[str, float]:
+    """Median seconds of each function at a model's widths, forward and backward, among all others:
+    they leave caches to each other as in a step. The engine's start is part of a backward."""
+    core = {"attention": Timed(layers.attention(*layers.place))}
+    samples = _turns(layers.functions() | core, rounds, warm, lambda: None)
+    return {name: median(seconds) - CLOCK for name, seconds in samples.seconds.items()}
+
+
 def _functions(timed: Mapping[str, Timed], rounds: int, warm: int) -> dict[str, float]:
     """Each function forward and backward. A backward of one node stands for the engine's start."""
     one = torch.randn(8, requires_grad=True)
     timed = {**timed, "engine": Timed(lambda: one.view(8))}
-    samples, stream = Samples(), _stream()
+    samples = _turns(timed, rounds, warm, _stream())
+    engine = samples["engine_backward"]
+    names = [name for name in timed if name != "engine"]
+    backward = {f"{name}_backward": samples[f"{name}_backward"] - engine for name in names}
+    return {name: samples[name] for name in names} | backward | {"engine": engine}
+
+
+def _turns(
+    timed: Mapping[str, Timed], rounds: int, warm: int, stream: Callable[[], Any]
+) -> Samples:
+    """All functions forward, then backward, as often as a layer calls them, in a shuffled order;
+    `stream` passes before each."""
+    samples = Samples()
     order = [name for name, each in timed.items() for _ in range(each.times)]
     for turn in range(rounds + warm):
         found = samples if turn >= warm else Samples()
@@ -123,12 +143,11 @@ def _functions(timed: Mapping[str, Timed], rounds: int, warm: int) -> dict[str, 
         random.shuffle(todo)
         del made
         stream()
-        for name, outs, grads in todo:
+        while todo:
+            name, outs, grads = todo.pop()
             found.add(f"{name}_backward", partial(torch.autograd.backward, outs, grads))
-    engine = samples["engine_backward"]
-    names = [name for name in timed if name != "engine"]
-    backward = {f"{name}_backward": samples[f"{name}_backward"] - engine for name in names}
-    return {name: samples[name] for name in names} | backward | {"engine": engine}
+            del outs, grads
+    return samples
 
 
 def _ends(out: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -203,7 +222,7 @@ def _chain(length: int) -> Callable[[], Any]:
     return lambda: torch.autograd.grad(last, first, grad, retain_graph=True)
 
 
-def _update(narrow: Narrow, rounds: int, warm: int) -> float:
+def _update(narrow: Layers, rounds: int, warm: int) -> float:
     """What a step does once, for each parameter."""
     samples, stream = Samples(), _stream(ALL)
     for turn in range(rounds + warm):

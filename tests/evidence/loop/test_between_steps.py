@@ -51,13 +51,10 @@ def test_a_process_that_shares_its_core_was_not_quiet() -> None:
 
 def test_a_round_is_asked_of_its_own_parts_with_the_host_and_without(tmp_path: Path) -> None:
     """The shipped parts as a round's, under which the layout ships, too."""
-    name = "epyc-zen4-1core-torch2.13"
+    name = "epyc-zen5-1core-torch2.13"
     copytree(shipped_folder() / "measured" / name / "catalog", tmp_path / "catalog")
     profiles = tmp_path / "catalog" / "calibrations"
-    (profiles / f"{name}-steps.yaml").unlink()
-    software = tmp_path / "catalog" / "software" / f"{name}.yaml"
-    software.parent.mkdir()
-    software.write_text(f"source: {name}\nkind: measured\nextends: reference-cpu\nname: x\n")
+    (profiles / f"{name}-engine.yaml").unlink()
     seconds = {"steps": [0.2, 0.3, 0.7], "probes": [0.1, 0.2], "core": 0.5}
     (tmp_path / "steps.json").write_text(json.dumps(seconds))
     (layout,) = find(["bare-host-64-experts"])

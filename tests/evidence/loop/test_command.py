@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.command import Command
 from twin.evidence.loop.layouts import find
-from twin.evidence.loop.trainer import FIRST, command
+from twin.evidence.loop.trainer import BEFORE_OTHERS, FIRST, command
 
 
 def test_layouts_are_not_run_unless_that_is_asked_for(twin_command: Command) -> None:
@@ -34,4 +34,6 @@ def test_links_have_the_rate_of_the_network_card() -> None:
 def test_on_loopback_no_rate_is_asked_for_and_bare_ranks_have_cores() -> None:
     (layout,) = find(["bare-pp2-100mbps"], shaped=False)
     words = command(layout.scenario.cluster, Path("x.json"), shaped=False, pinned=True)
-    assert words[3:9] == ["--nodes", "2", "--ranks-per-node", "1", "--loopback", "--pin"]
+    assert words[: len(BEFORE_OTHERS)] == [*BEFORE_OTHERS]
+    rest = words[len(BEFORE_OTHERS) + 3 :]
+    assert rest[:6] == ["--nodes", "2", "--ranks-per-node", "1", "--loopback", "--pin"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -74,10 +75,11 @@ def test_what_overruns_every_pace_is_not_scored(
     assert not read_seals().checks
 
 
-def test_drawn_layouts_are_those_of_their_seed() -> None:
-    found = drawn(4, 7)
-    assert [one.scenario for one in found] == [one.scenario for one in drawn(4, 7)]
-    assert {one.mode for one in found} == {"paced"}
+@pytest.mark.parametrize("mode", ["paced", "bare"])
+def test_drawn_layouts_are_those_of_their_seed(mode: Literal["paced", "bare"]) -> None:
+    found = drawn(4, 7, mode)
+    assert [one.scenario for one in found] == [one.scenario for one in drawn(4, 7, mode)]
+    assert {one.mode for one in found} == {mode}
     assert len({one.name for one in found}) == 4
     rates = [one.scenario.cluster.node.nic.bandwidth * 8 for one in found]
     assert all(100e6 <= rate <= 5e9 for rate in rates)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Mapping
+from multiprocessing import active_children
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,9 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import twin
 from reference.config import load_run
 from reference.kernels import attention_blocks
+from reference.measure.company import company
 from reference.measure.host.counting import KIND_OF, KINDS
-from reference.measure.host.functions import Narrow, narrow_run
+from reference.measure.host.functions import Layers, narrow_run
+from reference.measure.host.items import in_place
 from reference.measure.host.labels import label, local_name
+from reference.measure.points import MESSAGE, read_points
 from reference.model.transformer import Transformer
 from reference.trainer.settings import settings
 from twin.hardware.host_costs import HostCosts
@@ -51,7 +58,7 @@ def narrow() -> Any:
     """A narrow model, set up as a run's."""
     run = narrow_run()
     with settings(run.train):
-        yield Narrow(run)
+        yield Layers(run)
 
 
 def _names(model: nn.Module) -> dict[int, str]:
@@ -71,7 +78,7 @@ def test_every_kind_of_call_has_calls_of_its_own() -> None:
     assert len(KIND_OF) == sum(len(names.split()) for names in KINDS.values())
 
 
-def test_every_operation_of_a_forward_has_its_label(narrow: Narrow) -> None:
+def test_every_operation_of_a_forward_has_its_label(narrow: Layers) -> None:
     words = torch.randint(0, 512, (1, 16))
     with _Watched(_names(narrow.model)) as watched:
         narrow.model.loss(words, words)
@@ -84,16 +91,16 @@ def test_every_operation_of_a_forward_has_its_label(narrow: Narrow) -> None:
     }
 
 
-def test_no_function_holds_the_products_of_another(narrow: Narrow) -> None:
+def test_no_function_holds_the_products_of_another(narrow: Layers) -> None:
     """What has an item of its own is a stub elsewhere: no time is counted twice."""
-    for name, timed in narrow.functions().items():
+    for name, timed in (narrow.functions() | narrow.blocks()).items():
         with _Watched({}) as watched:
             timed.call()
         assert watched.products == OWN_PRODUCTS.get(name, 0), name
 
 
-def test_every_function_has_gradients_to_time(narrow: Narrow) -> None:
-    for name, timed in narrow.functions().items():
+def test_every_function_has_gradients_to_time(narrow: Layers) -> None:
+    for name, timed in (narrow.functions() | narrow.blocks()).items():
         out = timed.call()
         outs = out if isinstance(out, tuple) else (out,)
         assert any(one.grad_fn is not None for one in outs), name
@@ -141,3 +148,30 @@ def test_items_times_counts_are_the_host_of_a_step(tokens: int) -> None:
         total += 4 * passes + seconds(own.update)
     trace = twin.simulate(twin.lower(plan))
     assert trace.breakdown_ns[0]["host"] / 1e9 == pytest.approx(total, rel=1e-3)
+
+
+def test_functions_at_a_models_widths_are_timed_forward_and_backward() -> None:
+    run = load_run("nano", ["model.layers=2", "train.threads=1", "train.precision=bf16"])
+    with settings(run.train):
+        found = in_place(Layers(run, 2, 32), rounds=2, warm=1)
+    assert {f"{name}{way}" for name in ("norm", "attention") for way in ("", "_backward")} < {
+        *found
+    }
+    assert all(seconds > 0 for seconds in found.values())
+
+
+def test_other_cores_work_only_as_long_as_they_are_asked_to() -> None:
+    cores = os.sched_getaffinity(0)
+    with company():
+        assert len(os.sched_getaffinity(0)) == 1
+        assert len(active_children()) == len(cores) - 1
+    assert os.sched_getaffinity(0) == cores
+    assert not active_children()
+
+
+def test_both_sides_of_a_message_are_timed(tmp_path: Path) -> None:
+    words = ["reference.cluster", "--loopback", "--", "reference.measure.messages", "--output"]
+    subprocess.run([sys.executable, "-m", *words, str(tmp_path)], check=True, capture_output=True)
+    (point,) = read_points(tmp_path)
+    assert (point.op, point.shape["ranks"]) == (MESSAGE, 2)
+    assert 0 < point.timing.median < 0.1

@@ -10,10 +10,11 @@ import pytest
 
 import twin
 from reference.measure.catalog import write_loop, write_parts
+from reference.measure.clock import summary
 from reference.measure.groups import GROUPS
 from reference.measure.limits import EngineTimes, device_limits, fit_links
 from reference.measure.points import MeasuredPoint, TimedCase
-from reference.measure.profile import Number, Profile, fit_profile
+from reference.measure.profile import Number, Profile, _beyond_host, _host, _Points, fit_profile
 from tests.reference.measure.machines import CORE, H200, runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.kinds.iteration.plan import plan
@@ -216,3 +217,21 @@ def test_without_a_group_there_is_no_profile_and_its_name_is_told(missing: str) 
     own = [point for point in points(truth(whole_tiles=False)) if point.group != missing]
     with pytest.raises(LookupError, match=missing):
         fit_profile(own, H200, device_limits(own, H200, "median"), "median")
+
+
+def test_a_fit_beside_the_host_finds_what_bytes_add_to_its_items() -> None:
+    """Norms of 40 us and 80 us reach a tenth of 50 GB/s, and their gradients a half of that."""
+    items = {"norm": 40e-6, "norm_backward": 80e-6, "attention_block": 1e-6}
+    points = [_point(f"item:{name}", 0, seconds) for name, seconds in items.items()]
+    for size in (1e5, 1e6, 1e7):
+        points.append(_point("rms_norm", size, 40e-6 + size / 5e9))
+        points.append(_point("rms_norm_backward", size, 80e-6 + size / 2.5e9))
+    own = _Points(points, "median", _host(points)).of("rms_norm", "rms_norm_backward")
+    found, errors = _beyond_host(own, 50e9, "norms")
+    assert found["bandwidth"].value == pytest.approx(0.1, rel=1e-3)
+    assert found["backward"].value == pytest.approx(0.5, rel=1e-3)
+    assert errors.ninetieth < 1e-3
+
+
+def _point(op: str, size: float, seconds: float) -> MeasuredPoint:
+    return MeasuredPoint("host", op, {}, "bf16", 0.0, size, 1, summary([seconds], 1))

@@ -95,9 +95,8 @@ def find(
     return tuple(one for one in _once(found) if mode is None or one.mode == mode)
 
 
-DRAWN_FROM: Final = "pp2-1gbps"
-"""The layout whose other fields drawn ones have."""
-RANKS: Final = (2, 4)
+DRAWN_FROM: Final = {"paced": ("pp2-1gbps", (2, 4)), "bare": ("bare-pp2-100mbps", (2,))}
+"""By mode the layout whose other fields drawn ones have, and ranks."""
 RATES: Final = (100e6, 5e9)
 """Bits per second of a drawn layout's links: even in their logarithm between these."""
 SCHEDULES: Final = (
@@ -113,20 +112,25 @@ MICROBATCHES: Final = (8, 12, 16)
 RECOMPUTE: Final = ("[]", "[full]")
 
 
-def drawn(count: int, seed: int) -> tuple[ReferenceLayout, ...]:
-    """Paced layouts drawn at random; the same ones for a seed. What is refused is drawn again."""
-    draw, base, found = Random(seed), _path(DRAWN_FROM), list[ReferenceLayout]()
+def drawn(
+    count: int, seed: int, mode: Literal["paced", "bare"] = "paced"
+) -> tuple[ReferenceLayout, ...]:
+    """Layouts drawn at random; the same ones for a seed. What is refused is drawn again."""
+    name, ranks = DRAWN_FROM[mode]
+    draw, base, found = Random(seed), _path(name), list[ReferenceLayout]()
+    before = "bare-" * (mode == "bare")
     while len(found) < count:
         with suppress(ScenarioError):
-            scenario = load(base, _draw(draw))
+            scenario = load(base, _draw(draw, draw.choice(ranks)))
             if not problems(plan(scenario)):
-                found.append(ReferenceLayout(base, scenario, f"drawn-{seed}-{len(found) + 1:02}"))
+                named = f"{before}drawn-{seed}-{len(found) + 1:02}"
+                found.append(ReferenceLayout(base, scenario, named))
     return tuple(found)
 
 
-def _draw(draw: Random) -> list[str]:
+def _draw(draw: Random, ranks: int) -> list[str]:
     """Fields of a layout."""
-    ranks, schedule = draw.choice(RANKS), draw.choice(SCHEDULES)
+    schedule = draw.choice(SCHEDULES)
     pipeline = draw.choice([one for one in (1, 2, 4) if one <= ranks])
     data = ranks // pipeline
     low, high = map(log, RATES)
@@ -137,6 +141,8 @@ def _draw(draw: Random) -> list[str]:
         f"parallel.pipeline={pipeline}",
         f"parallel.virtual={1 + ('interleaved' in schedule)}",
         f"parallel.schedule={schedule}",
+        # Copies of a chunk finish in different orders: the reference sums them behind all passes.
+        f"parallel.overlap_grad_reduce={str('dualpipe' not in schedule).lower()}",
         f"parallel.expert={draw.choice([one for one in (1, 2, 4) if one <= data])}",
         f"parallel.zero={draw.choice((0, 1))}",
         f"memory.recompute={draw.choice(RECOMPUTE)}",

@@ -20,7 +20,7 @@ from twin.errors import Problem, ScenarioError, UsageError
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.rl_trainer import configuration, problems
 from twin.evidence.loop.run import LOG, SEAL, Prepared, RunOptions, run_rounds
-from twin.evidence.loop.trainer import start
+from twin.evidence.loop.trainer import BEFORE_OTHERS, start
 from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.report import report
 from twin.kinds.iteration.simulate import simulate
@@ -164,7 +164,7 @@ class _Loop(Prepared[LoopOutcome]):
             (self.folder / SEAL).write_text(text, encoding="utf-8")
         train = {**self.configuration["train"], "output": str(self.place(turn))}
         written = self.configured({**self.configuration, "train": train})
-        words = [sys.executable, "-m", "reference.rl", str(written), "--fresh"]
+        words = [*BEFORE_OTHERS, sys.executable, "-m", "reference.rl", str(written), "--fresh"]
         start(words, self.folder / LOG)
 
     def done(self, turn: int) -> bool:
