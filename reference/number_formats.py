@@ -25,20 +25,25 @@ def cpu_bf16() -> str:
 
     known = torch.cpu.get_capabilities()
     found = next((name for flag, name in _INSTRUCTIONS.items() if known.get(flag)), "")
-    allowed = os.environ.get(_ISA, "ALL").upper()
-    newer = allowed in ("ALL", "DEFAULT") or "AMX" in allowed or "BF16" in allowed
-    return found if newer or "AVX" not in allowed else ""
+    return found if _allowed("AMX", "BF16") else ""
+
+
+def _allowed(*instructions: str) -> bool:
+    """Whether oneDNN may use one of these, named in the environment by its newest set."""
+    newest = os.environ.get(_ISA, "ALL").upper()
+    return "AVX" not in newest or any(one in newest for one in instructions)
 
 
 @cache
 def fp32_by_onednn() -> bool:
     """Whether oneDNN multiplies fp32 faster than the BLAS that torch calls: MKL keeps AVX-512 for
-    Intel's CPUs. On a Zen 5 by 2.2 times, with AVX2 alone by 1.15 (torch 2.13, one thread)."""
+    Intel's CPUs. On a Zen 5 by 2.2 times; with AVX2 alone a step gains nothing (torch 2.13)."""
     import torch  # noqa: PLC0415
 
-    name = str(torch.cpu.get_capabilities().get("cpu_name", ""))
+    known = torch.cpu.get_capabilities()
     libraries = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
-    return libraries and name.startswith("AMD")
+    wide = bool(known.get("avx512_f")) and _allowed("AVX512", "AVX10", "AMX")
+    return libraries and wide and str(known.get("cpu_name", "")).startswith("AMD")
 
 
 def fastest(device: str) -> Precision:

@@ -67,13 +67,24 @@ def test_a_run_s_first_line_says_what_it_computes_in(monkeypatch: pytest.MonkeyP
     assert words("fp32", "cpu").startswith("trains in fp32, by oneDNN: this CPU has no bf16")
 
 
-@pytest.mark.parametrize(("name", "found"), [("AMD EPYC", True), ("Intel Xeon Gold", False)])
+@pytest.mark.parametrize(
+    ("name", "wide", "allowed", "found"),
+    [
+        ("AMD EPYC", True, "ALL", True),
+        ("AMD EPYC", True, "AVX512_CORE", True),
+        ("AMD EPYC", True, "AVX2", False),
+        ("AMD EPYC", False, "ALL", False),
+        ("Intel Xeon Gold", True, "ALL", False),
+    ],
+)
 def test_onednn_multiplies_fp32_where_mkl_is_slow(
-    monkeypatch: pytest.MonkeyPatch, name: str, *, found: bool
+    monkeypatch: pytest.MonkeyPatch, name: str, allowed: str, *, wide: bool, found: bool
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name})
+    known = {"cpu_name": name, "avx512_f": wide}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", allowed)
     assert fp32_by_onednn() == found
 
 
