@@ -69,7 +69,7 @@ class MultiLatentAttention(Attention):
         project = self.q if self._queries_whole else self.q_up
         q_BTHQ = project(latent_BTL).unflatten(-1, (self.heads, -1))
         nope_BTHP, rope_BTHR = q_BTHQ.split((self.nope, self.rotary), -1)
-        return torch.cat((nope_BTHP, rotate(rope_BTHR, turns_TR)), -1)
+        return _joined(nope_BTHP, rotate(rope_BTHR, turns_TR))
 
     def _up(
         self, latent_BTL: Tensor, kv_latent_BTC: Tensor, shared_BTR: Tensor, turns_TR: Tensor
@@ -79,8 +79,8 @@ class MultiLatentAttention(Attention):
         made_BTHX = self.kv_up(kv_latent_BTC).unflatten(-1, (self.heads, -1))
         nope_BTHP, v_BTHV = made_BTHX.split((self.nope, self.value), -1)
         turned_BT1R = rotate(shared_BTR[:, :, None], turns_TR)
-        k_BTHQ = torch.cat((nope_BTHP, turned_BT1R.expand(-1, -1, self.heads, -1)), -1)
-        return self._queries(latent_BTL, turns_TR), k_BTHQ, v_BTHV.contiguous()
+        k_BTHQ = _joined(nope_BTHP, turned_BT1R.expand(-1, -1, self.heads, -1))
+        return self._queries(latent_BTL, turns_TR), k_BTHQ, _joined(v_BTHV)
 
     def clip_rows(self) -> list[tuple[nn.Parameter, Tensor]]:
         """The part without position is shared evenly between query and key; the rotary key belongs
@@ -93,3 +93,10 @@ class MultiLatentAttention(Attention):
             (up.weight, query.expand(self.heads, -1)),
             (self.kv_up.weight, torch.cat((halves, none)).expand(self.heads, -1)),
         ]
+
+
+def _joined(*parts_BTHX: Tensor) -> Tensor:
+    """A copy of the parts side by side, on a CPU head by head, as its attention reads them."""
+    if parts_BTHX[0].device.type != "cpu":
+        return torch.cat(parts_BTHX, -1)
+    return torch.cat([part.transpose(1, 2) for part in parts_BTHX], -1).transpose(1, 2)
