@@ -60,6 +60,27 @@ def test_a_layer_and_its_gradients(shape, strided):
 
 
 @pytest.mark.usefixtures("calls")
+def test_onednn_gets_no_right_side_with_gaps(monkeypatch):
+    """It has no quick kernel for one."""
+    made, taken = linear._by_onednn, list[bool]()
+
+    def watched(left: Tensor, right: Tensor) -> Tensor:
+        taken.append(right.is_contiguous() or right.T.is_contiguous())
+        return made(left, right)
+
+    monkeypatch.setattr(linear, "_by_onednn", watched)
+    left, table = torch.randn(8, 24), torch.randn(40, 48)
+    columns = torch.randn(24, 80)
+    rights = (table[:, :24], columns[:, :40].T, table[:, ::2], columns[:, :40].contiguous().T)
+    for right in rights:
+        near(linear.product(left, right), left.double() @ right.double().T)
+    q, k, v = (torch.randn(1, 300, 2, width) for width in (24, 24, 16))
+    attention_blocks.forward(q, k, v, 0.2)
+    assert len(taken) > len(rights)
+    assert all(taken)
+
+
+@pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize("ends", [(70, 70, 201, 256), (1, 2, 3, 4), (0, 0, 64, 64)])
 def test_rows_of_experts_and_their_gradients(ends):
     (rows, exact_rows), (weights, exact_weights) = drawn(ends[-1], 24), drawn(4, 40, 24)
