@@ -242,6 +242,20 @@ def test_calibration_of_another_gpu_is_said() -> None:
     assert [warning.code for warning in plan(other).warnings] == ["calibration-of-another-gpu"]
 
 
+def test_products_of_shapes_that_were_not_measured_are_told() -> None:
+    case = load("kimi-k2-2048xh800")
+    chunks = plan(case).chunks
+    (found,) = caveats.unmeasured_shapes(case, chunks)
+    assert found.message.startswith("24 % of the kernels' time")
+    assert "inner sums of 1,536 to 16,384" in found.message
+    laws = case.calibration.matmuls
+    assert laws is not None
+    wide = {"sides": (1, 10**9), "inner": (1, 10**9)}
+    every = {"bf16": laws.bf16.model_copy(update=wide)}
+    profile = case.calibration.model_copy(update={"matmuls": laws.model_copy(update=every)})
+    assert caveats.unmeasured_shapes(case.model_copy(update={"calibration": profile}), chunks) == []
+
+
 def test_assumed_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = {
         "calibration.grouped_gemm": Sourced(0.7, "assumed"),

@@ -198,21 +198,6 @@ def speed_of_light(work: Work, gpu: GpuSpec) -> float:
     return max(work.flop / matmul.peak(gpu, work.product), work.bytes / gpu.memory_bandwidth)
 
 
-def covered(op_class: OpClass, work: Work, calibration: CalibrationSpec) -> bool:
-    """Whether the profile was measured on such work: false for products outside of the shapes that
-    it was fitted on, and for products in FP8 of which it knows none; their seconds are
-    extrapolated. Classes with one efficiency know no range."""
-    product = work.product
-    if product is None or op_class not in ("gemm", "grouped_gemm"):
-        return True
-    known = matmul.law(product, calibration)
-    if known is None:
-        return product.precision == "bf16"
-    if product.precision in ("nvfp4", "mxfp4") and not has_fp4(calibration):
-        return False
-    return matmul.measured(product, known)
-
-
 def has_fp4(calibration: CalibrationSpec) -> bool:
     """Whether the profile knows products in FP4; otherwise those in FP8 stand for them."""
     return calibration.matmuls is not None and calibration.matmuls.fp4 is not None

@@ -14,11 +14,12 @@ from math import inf
 from typing import TypeAlias
 
 from twin.errors import Problem, ScenarioError
-from twin.planning.caveats import caveats, memory_caveats
+from twin.planning.caveats import caveats
 from twin.planning.chunks import chunk_map_of, cut, ends, layers_of, mean_layers
 from twin.planning.feasibility import microbatches, problems
 from twin.planning.layer_times import KERNELS, Scale
 from twin.planning.memory import StageLedgers
+from twin.planning.memory_caveats import memory_caveats
 from twin.planning.mesh import lay_out, placements
 from twin.planning.policies import Arrangement, PolicyChoice
 from twin.planning.split_costs import step_costs

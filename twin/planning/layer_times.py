@@ -143,7 +143,7 @@ class Scale:
             found.append(Piece(GATHER, gathered, sms=profile.collective_sms))
         for item, way in walked(layer, kind):
             if isinstance(item, Op):
-                price = priced(item.kind, _work(item, way), way != "forward")
+                price = priced(item.kind, work_of(item, way), way != "forward")
                 same = found and found[-1].work == RUNS and found[-1].aside == item.aside
                 before = found.pop() if same else Piece(RUNS, 0.0, aside=item.aside)
                 bound = before.bound + price.seconds * price.sm_bound
@@ -278,11 +278,12 @@ def _kernels(layer: Layer, scenario: Scenario, kind: Pass) -> float:
     priced, total = priced_for(scenario), 0.0
     for op, way in walked(layer, kind):
         if isinstance(op, Op):
-            total += priced(op.kind, _work(op, way), way != "forward").seconds
+            total += priced(op.kind, work_of(op, way), way != "forward").seconds
     return total
 
 
-def _work(op: Op, way: Way) -> Work:
+def work_of(op: Op, way: Way) -> Work:
+    """The work of an operation in one direction."""
     return {"forward": op.forward, "backward": op.backward, "weight": op.weight}[way]
 
 

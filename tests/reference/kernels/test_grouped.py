@@ -26,8 +26,8 @@ def loop(rows_RI, weights_EIO, ends):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("width", [16, 5], ids=["aligned", "not aligned"])
 def test_products_and_gradients_equal_a_loops(ends, dtype, transposed, width):
-    """Bit for bit where rows are aligned, since MKL's bits depend on the alignment itself; in bf16 one
-    of a hundred draws differs by a rounding, since oneDNN adds whole tiles."""
+    """Bit for bit where rows are aligned: MKL's bits depend on the alignment itself. In bf16 one of
+    a hundred draws differs by a rounding, since oneDNN adds whole tiles."""
     torch.manual_seed(0)
     rows = torch.randn(ends[-1], width, dtype=dtype, requires_grad=True)
     held = torch.randn(4, 24, width) if transposed else torch.randn(4, width, 24)
