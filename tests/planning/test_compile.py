@@ -250,6 +250,7 @@ def test_products_of_shapes_that_were_not_measured_are_told() -> None:
     assert "inner sums of 1,536 to 16,384" in found.message
     laws = case.calibration.matmuls
     assert laws is not None
+    assert laws.bf16 is not None
     wide = {"sides": (1, 10**9), "inner": (1, 10**9)}
     every = {"bf16": laws.bf16.model_copy(update=wide)}
     profile = case.calibration.model_copy(update={"matmuls": laws.model_copy(update=every)})
