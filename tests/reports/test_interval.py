@@ -82,15 +82,15 @@ def test_intervals_know_residuals_of_fits_that_have_not_seen_the_source() -> Non
     assert told(left_out) == told(known(*[0.08] * 8))
 
 
-def test_a_run_whose_software_nobody_named_has_the_width_of_runs_by_words() -> None:
+def test_a_run_whose_software_nobody_named_has_the_width_of_blind_sources() -> None:
     """Same centre, more spread; a named stack keeps its own, and so does a peak of memory."""
     draw = np.random.default_rng(3).normal(0.0, 1.0, 30)
     near, far = known(*(0.03 * draw)), known(*(0.12 * draw), assumed=True)
     both = Known(near.residuals, far.residuals)
     assert told(both) == told(near)
     assert told(both, assumed=True).size > 2.0 * told(both).size
-    assert told(near, assumed=True) == told(near)  # nothing is known by words
-    assert both.without("source 3").by_words == far.without("source 3").residuals
+    assert told(near, assumed=True) == told(near)  # no source was met blind
+    assert both.without("source 3").blind == far.without("source 3").residuals
     peaks = known(*(0.03 * draw), metric="peak_device_bytes")
     both = Known(peaks.residuals, far.residuals)
     named, unnamed = (

@@ -227,9 +227,9 @@ def _answers(
 def _residuals(
     rows: Sequence[PublishedRow], answers: Sequence[RowResult], file: Path, processes: int
 ) -> Known:
-    known = intervals.known(intervals.residuals(answers))
+    known = Known(intervals.in_order(intervals.residuals(answers)), shipped().blind)
     known = leave_sources_out(rows, known, processes)
-    intervals.write(file, known)
+    intervals.write(file, known.residuals)
     return known
 
 

@@ -120,6 +120,13 @@ def _warnings(
         names = ", ".join(without)
         why = "no published run says how far they lie off."
         warnings.append(Warning("no-interval", f"Without an interval: {names}; {why}"))
+    if step is not None and step.blind:
+        message = (
+            f"Software that nobody measured: the interval of the step comes from {step.sources} "
+            "sources that were predicted before their software was known. It is wider than the "
+            "interval of a named stack."
+        )
+        warnings.append(Warning("interval-of-unknown-software", message))
     if step is not None and not step.alike:
         kind = "mixtures of experts" if at.experts else "dense models"
         message = f"The interval of the step is of other runs: none is of {kind} on GPUs as fast."

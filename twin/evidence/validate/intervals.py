@@ -26,14 +26,15 @@ METRICS: Final = ("step_seconds", "peak_device_bytes")
 def residuals(answers: Iterable[RowResult]) -> tuple[Residual, ...]:
     """Residuals of training rows that were fitted, or lie near those."""
     return tuple(
-        _residual(one, replace(one.at, assumed=False), log(one.measured / one.predicted))
+        residual(one, replace(one.at, assumed=False), log(one.measured / one.predicted))
         for one in answers
         if one.use != "check" and one.metric in METRICS
         if one.at is not None and one.predicted and one.measured
     )
 
 
-def _residual(one: RowResult, at: Circumstances, value: float) -> Residual:
+def residual(one: RowResult, at: Circumstances, value: float) -> Residual:
+    """The residual of an answer."""
     assert one.measured is not None, "asked of what was measured"
     measured, flop = (float(f"{size:.6g}") for size in (one.measured, one.flop or 0.0))
     fitted = one.use == "fit"
@@ -47,9 +48,9 @@ def family(one: RowResult) -> str:
     return " | ".join(one.family)
 
 
-def known(found: Iterable[Residual]) -> Known:
+def in_order(found: Iterable[Residual]) -> tuple[Residual, ...]:
     """Residuals in an order of their own."""
-    return Known(tuple(sorted(found, key=lambda one: (one.metric, one.id))))
+    return tuple(sorted(found, key=lambda one: (one.metric, one.id)))
 
 
 def with_intervals(answers: Iterable[RowResult], told: Known) -> tuple[RowResult, ...]:
@@ -74,16 +75,17 @@ def with_intervals(answers: Iterable[RowResult], told: Known) -> tuple[RowResult
     return tuple(found)
 
 
-def write(file: Path, told: Known) -> None:
+def write(file: Path, told: Iterable[Residual]) -> None:
     """Write residuals, a line each. Raises UsageError where that is impossible."""
-    lines = ",\n".join(json.dumps(_line(one)) for one in (*told.residuals, *told.by_words))
+    lines = ",\n".join(json.dumps(line(one)) for one in told)
     try:
         file.write_text(f'{{"residuals": [\n{lines}\n]}}\n', encoding="utf-8")
     except OSError as error:
         raise unwritable(file, error, "--residuals") from None
 
 
-def _line(one: Residual) -> dict[str, Any]:
+def line(one: Residual) -> dict[str, Any]:
+    """A residual as its file has it."""
     at = {name: getattr(one.at, name) for name in Circumstances.__slots__}
     return {
         "id": one.id, "family": one.family, "metric": one.metric, "fitted": one.fitted,

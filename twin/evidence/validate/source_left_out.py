@@ -114,11 +114,10 @@ class Unseen:
     tuned: TunedStep | None
 
 
-def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Unseen | None:
-    """A row simulated; `by_words`: with the stack that its words suggest. None where it has
-    no scenario or no time."""
+def under(numbers: Numbers, row: PublishedRow) -> Unseen | None:
+    """A row simulated; None where it has no scenario or no time."""
     try:
-        expressed, scenario = settled(express(row, by_words=by_words))
+        expressed, scenario = settled(express(row))
         seconds = measured_seconds(row, expressed, scenario)
     except Unreadable:
         return None
@@ -126,15 +125,15 @@ def under(numbers: Numbers, row: PublishedRow, *, by_words: bool = False) -> Uns
         return None
     made = plan(numbers.into(scenario, str(expressed.tree["calibration"])))
     step = simulate(lower(made))
-    assumed = by_words or not expressed.stack.ran(row)
+    assumed = not expressed.stack.ran(row)
     at = replace(circumstances(made, mean(step.breakdown_ns, step.ranks)), assumed=assumed)
     tuned = tuned_step(made, assumed=assumed)
     return Unseen(step.step_ns / 1e9, seconds, expressed.stack.name, at, tuned)
 
 
 def leave_sources_out(rows: Sequence[PublishedRow], known: Known, processes: int) -> Known:
-    """Residuals of steps with `left_out`, of sources that a fit saw, and all of them by words;
-    takes minutes. Raises `UsageError` where scipy is not installed."""
+    """Residuals of steps with `left_out`, of sources that a fit saw; takes minutes. Raises
+    `UsageError` where scipy is not installed."""
     require_scipy()
     of_row = {one.id: one for one in known.residuals if one.metric == STEP}
     asked = [row for row in rows if row.id in of_row]
@@ -148,23 +147,13 @@ def leave_sources_out(rows: Sequence[PublishedRow], known: Known, processes: int
         without = {one.source: numbers_without(one.source, fits) for one in own}
         numbers = [without[one.source] for one in own]
         told = {one.id: one for one in pool.map(_left_out, asked, own, numbers)}
-        by_words = tuple(pool.map(_by_words, asked, own, numbers))
-    return Known(
-        tuple(told.get(r.id, r) if r.metric == STEP else r for r in known.residuals),
-        tuple(one for one in by_words if one is not None),
-    )
+    found = tuple(told.get(r.id, r) if r.metric == STEP else r for r in known.residuals)
+    return replace(known, residuals=found)
 
 
 def _left_out(row: PublishedRow, own: Residual, numbers: Numbers) -> Residual:
     """With ln(measured / predicted) under some numbers, where they are not the shipped ones."""
     found = under(numbers, row) if numbers.profiles or numbers.software else None
-    return own if found is None else replace(own, left_out=_miss(found))
-
-
-def _by_words(row: PublishedRow, own: Residual, numbers: Numbers) -> Residual | None:
-    found = under(numbers, row, by_words=True)
-    return found and replace(own, value=_miss(found), at=found.at)
-
-
-def _miss(found: Unseen) -> float:
-    return round(log(found.measured / found.predicted), 4)
+    if found is None:
+        return own
+    return replace(own, left_out=round(log(found.measured / found.predicted), 4))

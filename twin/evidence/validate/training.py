@@ -19,7 +19,7 @@ from twin.evidence.validate.scenario_parts import (
     model_of,
     spec_of,
 )
-from twin.evidence.validate.stacks import Stack, knows, profile_of, stack_of, typical_stack
+from twin.evidence.validate.stacks import Stack, knows, profile_of, stack_of
 from twin.evidence.validate.suite import (
     MICROBATCH,
     NO_BATCH,
@@ -56,15 +56,14 @@ class Expressed:
         return replace(self, tree=tree, assumed=(*self.assumed, told))
 
 
-def express(row: PublishedRow, *, by_words: bool = False) -> Expressed:
-    """The scenario of a training row; `by_words`: as if no stack knew its source. Raises
-    `Unreadable` with the reason where there is none."""
+def express(row: PublishedRow) -> Expressed:
+    """The scenario of a training row. Raises `Unreadable` with the reason where there is none."""
     if isinstance(row.system.get("gpus"), list) and row.sequence is None:
         raise Unreadable(NO_BATCH)
     gpu = gpu_of(row)
-    stack = typical_stack(row, gpu) if by_words else stack_of(row, gpu)
+    stack = stack_of(row, gpu)
     assumed: list[str] = []
-    script, told = None if by_words else stack.script(row), row.batch
+    script, told = stack.script(row), row.batch
     if script is not None:
         row, stack = script.completed(row), stack.under(script)
         what = "what the source leaves out or has otherwise" if told else "layout and batch"

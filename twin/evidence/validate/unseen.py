@@ -1,8 +1,8 @@
 """What a row would meet whose source nobody knew: `python -m twin.evidence.validate.unseen` (or
 with beginnings of titles) leaves out each source whole. Its rows leave the fits
-(`twin.evidence.validate.source_left_out`) and the residuals. A first table is of rows that tell
-their stack; in a second the source's stacks leave, too, so that a row gets the one that its words
-suggest. Takes about six minutes.
+(`twin.evidence.validate.source_left_out`) and the residuals. The stacks that were written for it
+stay: what rows meet whose software is unknown, too, `twin.evidence.validate.blind` says. Takes
+about three minutes.
 """
 
 from __future__ import annotations
@@ -25,23 +25,19 @@ from twin.reports.interval import project
 from twin.reports.interval import shipped as residuals
 
 
-def unseen(
-    rows: Sequence[PublishedRow], names: Callable[[str], bool], *, by_words: bool
-) -> Iterator[RowResult]:
+def unseen(rows: Sequence[PublishedRow], names: Callable[[str], bool]) -> Iterator[RowResult]:
     """The rows that judge, of all projects whose name passes, each without its project."""
     steps = [row for row in rows if row.category == "train_step" and VTRAIN not in row.source]
     fits = tuple(map(linear_fit, FREE))
     for name in sorted({project(row.source) for row in steps}):
         own = [row for row in steps if project(row.source) == name and row.use == "check"]
         if names(name):
-            yield from _predicted(own, numbers_without(name, fits), by_words=by_words)
+            yield from _predicted(own, numbers_without(name, fits))
 
 
-def _predicted(
-    rows: Iterable[PublishedRow], known: Numbers, *, by_words: bool
-) -> Iterator[RowResult]:
+def _predicted(rows: Iterable[PublishedRow], known: Numbers) -> Iterator[RowResult]:
     for row in rows:
-        found = under(known, row, by_words=by_words)
+        found = under(known, row)
         if found is not None:
             yield replace(
                 blank(row, STEP),
@@ -71,9 +67,6 @@ def _table(rows: Sequence[RowResult]) -> Iterator[str]:
 
 if __name__ == "__main__":
     wanted = tuple(sys.argv[1:])
-    for by_words in (False, True):
-        found = unseen(
-            read_suite(), lambda name: not wanted or name.startswith(wanted), by_words=by_words
-        )
-        for line in _table(tuple(found)):
-            sys.stdout.write(f"{line}\n")
+    found = unseen(read_suite(), lambda name: not wanted or name.startswith(wanted))
+    for line in _table(tuple(found)):
+        sys.stdout.write(f"{line}\n")
