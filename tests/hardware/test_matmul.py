@@ -133,6 +133,13 @@ def test_sixteen_bytes_are_32_numbers_in_fp4(width: int, whole: bool) -> None:
     assert matmul.aligned(Product(128, width, 64, precision="mxfp4")) == whole
 
 
+def test_products_in_a_row_keep_a_share_that_one_by_itself_does_not_lose() -> None:
+    one, row = work(Product(12_800, 256, 1_800)), profile(sustained=0.8)
+    brief = price("gemm", one, GPU, profile())
+    assert price("gemm", one, GPU, row).arithmetic == pytest.approx(brief.arithmetic / 0.8)
+    assert price("gemm", one, GPU, matmul.briefly(row)) == brief
+
+
 def test_groups_and_weight_gradients_keep_their_shares() -> None:
     """One group of the weight's gradient sums over its own rows: the ramp sees 1,800 of 18,000."""
     plain = price("gemm", work(Product(12_800, 256, 1_800)), GPU, profile())

@@ -22,6 +22,7 @@ from twin.planning import caveats
 from twin.planning.chunks import shape_of, weights_of
 from twin.planning.feasibility import problems
 from twin.planning.layer_times import layer_seconds
+from twin.planning.types import Warning as Told
 from twin.sources import Sourced
 
 SECTION = dict[str, Changes]
@@ -245,16 +246,20 @@ def test_calibration_of_another_gpu_is_said() -> None:
 def test_products_of_shapes_that_were_not_measured_are_told() -> None:
     case = load("kimi-k2-2048xh800")
     chunks = plan(case).chunks
-    (found,) = caveats.unmeasured_shapes(case, chunks)
+
+    def told(sides: tuple[int, int], inner: tuple[int, int]) -> list[Told]:
+        laws = case.calibration.matmuls
+        assert laws is not None
+        assert laws.bf16 is not None
+        law = {"bf16": laws.bf16.model_copy(update={"sides": sides, "inner": inner})}
+        profile = case.calibration.model_copy(update={"matmuls": laws.model_copy(update=law)})
+        return caveats.unmeasured_shapes(case.model_copy(update={"calibration": profile}), chunks)
+
+    (found,) = told((128, 16_384), (1536, 16_384))
     assert found.message.startswith("24 % of the kernels' time")
     assert "inner sums of 1,536 to 16,384" in found.message
-    laws = case.calibration.matmuls
-    assert laws is not None
-    assert laws.bf16 is not None
-    wide = {"sides": (1, 10**9), "inner": (1, 10**9)}
-    every = {"bf16": laws.bf16.model_copy(update=wide)}
-    profile = case.calibration.model_copy(update={"matmuls": laws.model_copy(update=every)})
-    assert caveats.unmeasured_shapes(case.model_copy(update={"calibration": profile}), chunks) == []
+    assert told((1, 10**9), (1, 10**9)) == []
+    assert caveats.unmeasured_shapes(case, chunks) == []
 
 
 def test_assumed_numbers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,12 @@ Tensor cores are fed 16 bytes at a time. A matrix whose rows are no multiple of 
 written by kernels that take single numbers (`unaligned`; NVIDIA, "Matrix Multiplication Background
 User's Guide", section 3; cuBLAS calls them align1). Frameworks pad the vocabulary for it.
 
-It breaks for sides that no tile divides well (2,112 columns: 20 % too fast), for clocks that fall
-under sustained power, and for operands that are still in L2 (small ones: up to 20 % too slow).
+Efficiency is that of products timed one by one. One after the other they draw more power than the
+limit allows, and clocks fall: `sustained`, one number per precision, fitted on such products.
+
+It breaks for sides that no tile divides well (2,112 columns: 20 % too fast), for products between
+others that draw little power, whose clocks stay high, and for operands that are still in L2 (small
+ones: up to 20 % too slow).
 """
 
 from __future__ import annotations
@@ -65,7 +69,7 @@ def law(product: Product | None, calibration: CalibrationSpec) -> MatmulSpec | N
 
 def arithmetic(flop: float, product: Product, known: MatmulSpec, gpu: GpuSpec) -> float:
     """Seconds on the tensor cores alone."""
-    reached = known.efficiency
+    reached = known.efficiency * known.sustained
     if product.groups > 1:
         reached *= known.grouped
     if product.weight:
@@ -86,6 +90,16 @@ def peak_of(product: Product | None) -> Peak:
             return "fp8_dense"
         case "nvfp4" | "mxfp4":
             return "fp4_dense"
+
+
+def briefly(calibration: CalibrationSpec) -> CalibrationSpec:
+    """The profile for products that run by themselves, too briefly for clocks to fall."""
+    known = calibration.matmuls
+    if known is None:
+        return calibration
+    laws = {name: getattr(known, name) for name in type(known).model_fields}
+    rested = {name: law.model_copy(update={"sustained": 1.0}) for name, law in laws.items() if law}
+    return calibration.model_copy(update={"matmuls": known.model_copy(update=rested)})
 
 
 def aligned(product: Product) -> bool:

@@ -242,7 +242,8 @@ class Arranger:
         return found if self._chunks(found, policies)[1].fits else None
 
     def _by_stage(self) -> list[Arrangement]:
-        """Policies that stages choose, then the best uniform ones."""
+        """Policies that stages choose, then the best uniform ones; and the fastest, which may fit
+        with another split."""
         memory, written = self.scenario.memory, self.written
         choice = PolicyChoice(memory, self.costs, self._cut, self.ledgers, self.chunk_map)
         best = self._chosen(choice)
@@ -250,7 +251,7 @@ class Arranger:
             choice.spare = 0.0
             best = self._chosen(choice)
         found = [best]
-        for place in choice.uniform(best.split):
+        for place in dict.fromkeys((*choice.uniform(best.split), choice.fastest)):
             policies = self._everywhere(choice.tried[place])
             for split in [written] if written else self.splits_for(policies):
                 other = choice.everywhere(split, place)
@@ -264,7 +265,7 @@ class Arranger:
         scenario, written = self.scenario, self.written
         if written is not None:
             return choice.arranged(written)
-        fastest = choice.tried[choice.ladders[0][0]]
+        fastest = choice.tried[choice.fastest]
         splits: dict[Split, None] = {}
         for policy in (scenario.memory.as_everywhere, fastest):
             own = self._everywhere(policy)

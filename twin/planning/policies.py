@@ -131,6 +131,11 @@ class PolicyChoice:
         needs = [self._over(split, dict.fromkeys(everywhere, at)) for at in range(len(self.tried))]
         return self.tried[min(range(len(needs)), key=lambda at: (needs[at], -at))]
 
+    @property
+    def fastest(self) -> int:
+        """The place of the policy that keeps most."""
+        return self.ladders[0][0]
+
     def arranged(self, split: Split) -> Arrangement:
         """The best choice that is found for a split."""
         groups = self._groups()

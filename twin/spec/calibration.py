@@ -71,6 +71,9 @@ class MatmulSpec(Spec):
     """share of its speed that a product of groups in one kernel keeps"""
     weight_gradient: Share = 1.0
     """share of its speed that the gradient of a weight keeps"""
+    sustained: Share = 1.0
+    """share of their speed that products keep one after the other, as in a step, where power limits
+    the clock; on top of the profile's `sustained`, which is of all kernels"""
     scaled: Share = 1.0
     """share of its speed that a product in FP8 keeps with a scale per 32 values"""
     sides: Span

@@ -126,6 +126,23 @@ def test_flop_and_bytes_of_a_product_are_those_that_its_source_counts() -> None:
     assert one.work.bytes / one.measured == pytest.approx(361e9, rel=0.02)
 
 
+@pytest.mark.parametrize("profile", ["h100-hopper-bf16", "a100-ampere-bf16"])
+def test_products_in_a_row_of_models_that_no_fit_has_seen_are_met(profile: str) -> None:
+    """As products timed one by one they would be 12 % too fast."""
+    gpu, calibration = committed(profile)
+    own = [
+        kernel
+        for kernel in published("gemm-fp16-continuous-check")
+        if kernel.row.startswith(f"vidur-gemm-{profile.partition('-')[0]}")
+    ]
+    assert len(own) > 40
+    errors = [kernel.error(gpu, calibration) for kernel in own]
+    assert abs(median(errors)) < 0.04
+    assert mean(map(abs, errors)) < 0.1
+    brief = [replace(kernel, continuous=False).error(gpu, calibration) for kernel in own]
+    assert median(brief) < -0.1
+
+
 def test_products_of_a100_between_the_fitted_sides_are_met_as_well() -> None:
     gpu, calibration = committed("a100-ampere-bf16")
     errors = [kernel.error(gpu, calibration) for kernel in published("gemm-a100-bf16-check")]

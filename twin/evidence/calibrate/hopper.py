@@ -2,9 +2,10 @@
 twin.evidence.calibrate.hopper` fits and prints them.
 
 Per precision three numbers (efficiency, ramp, launch) on dense products (of FP8 also grouped ones),
-then, with these held, one for groups or gradients of weights; two of attention by direction. Memory
-efficiency is that of the profile: left free, it comes out between 0.80 and 0.86 for every set of
-rows. Rows of the training trace are in none of them (`twin.evidence.calibrate.kernels` compares).
+then, with these held, one for products in a row, groups or gradients of weights; two of attention
+by direction. Memory efficiency is that of the profile: left free, it comes out between 0.80 and
+0.86 for every set of rows. Rows of the training trace are in none of them
+(`twin.evidence.calibrate.kernels` compares).
 """
 
 from __future__ import annotations
@@ -59,24 +60,32 @@ SCALES: Final = (1.0, 1000.0, 1e-5)
 def tasks(profile: str) -> tuple[ProfileTask, ...]:
     """What is fitted of a profile."""
     if profile == "a100-ampere-bf16":
-        return (ProfileTask("bf16", _law(BF16), SCALES, published("gemm-a100-bf16")),)
+        brief = ProfileTask("bf16", _law(BF16), SCALES, published("gemm-a100-bf16"))
+        return brief, _continuous("gemm-a100-fp16-continuous")
     dense = ProfileTask("bf16", _law(BF16), SCALES, published("gemm-h100-bf16"))
+    continuous = _continuous("gemm-h100-fp16-continuous")
     groups = published("gemm-h100-bf16-grouped")
     grouped = ProfileTask("bf16, grouped", ((*BF16, "grouped"),), (1.0,), groups)
     backward = _attention("attention, backward", "attention-h100", backward=True)
     if profile == "h100-hopper-bf16":
         block = ProfileTask("fp8, with cast", _law(FP8), SCALES, published("gemm-h100-fp8-block"))
         forward = _attention("attention, forward", "attention-h100", backward=False)
-        return dense, grouped, block, forward, backward
+        return dense, continuous, grouped, block, forward, backward
     weight = published("deepgemm-h800-weight-gradient")
     return (
         dense,
+        continuous,
         grouped,
         ProfileTask("fp8", _law(FP8), SCALES, published("deepgemm-h800")),
         ProfileTask("fp8, weight gradient", ((*FP8, "weight_gradient"),), (1.0,), weight),
         _attention("attention, forward: the ramp", "attention-h100-ramp", backward=False),
         replace(backward, name="attention, backward: the ramp"),
     )
+
+
+def _continuous(file: str) -> ProfileTask:
+    """What products keep one after the other."""
+    return ProfileTask("bf16, continuous", ((*BF16, "sustained"),), (1.0,), published(file))
 
 
 def _law(section: Path) -> tuple[Path, ...]:

@@ -24,6 +24,7 @@ from twin.arch.kernels import ACCUMULATE, ELEMENT, FP8, FP8_WEIGHT, SINGLE
 from twin.arch.ops import Op, OpClass, Precision, Product, Shape, Work
 from twin.arch.recompute import again
 from twin.arch.stack import layers
+from twin.hardware.matmul import briefly
 from twin.hardware.roofline import price, seconds, slowdown
 from twin.loading import load_part
 from twin.loading.files import read_data, shipped_folder
@@ -50,9 +51,13 @@ class Kernel:
     cast: int = 0
     beside: tuple[tuple[OpClass, Work], ...] = ()
     """What else the same call did, one after the other."""
+    continuous: bool = False
+    """Whether others like it ran before and behind it, so that clocks had fallen."""
 
     def predicted(self, gpu: GpuSpec, calibration: CalibrationSpec) -> float:
         """Seconds that the profile gives for it."""
+        if not self.continuous:
+            calibration = briefly(calibration)
         alone = seconds(self.op_class, self.work, gpu, calibration, self.backward)
         alone += sum(seconds(kind, work, gpu, calibration) for kind, work in self.beside)
         moved = (ELEMENT + FP8) * self.cast
@@ -67,17 +72,19 @@ FILES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "h800-hopper-bf16": (
             "gemm-h100-bf16",
+            "gemm-h100-fp16-continuous",
             "gemm-h100-bf16-grouped",
             "deepgemm-h800",
             "deepgemm-h800-weight-gradient",
         ),
         "h100-hopper-bf16": (
             "gemm-h100-bf16",
+            "gemm-h100-fp16-continuous",
             "gemm-h100-bf16-grouped",
             "gemm-h100-fp8-block",
             "attention-h100",
         ),
-        "a100-ampere-bf16": ("gemm-a100-bf16",),
+        "a100-ampere-bf16": ("gemm-a100-bf16", "gemm-a100-fp16-continuous"),
     }
 )
 """The files of rows that a profile's numbers for kernels are fitted on."""
@@ -236,6 +243,7 @@ def _products(
             work,
             time,
             cast=rows * inner if cast else 0,
+            continuous=metrics.get("load") == "continuous",
         )
 
 

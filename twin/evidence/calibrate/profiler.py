@@ -377,7 +377,16 @@ def _gathered(times: Iterable[_Time], device: str, path: Path) -> Profiled:
         message = f"`{display(path)}` holds no kernel that the twin prices, with its shapes"
         raise UsageError([Problem("TW358", "", message, _TRACE)])
     kernels = tuple(
-        Kernel(path.name, names[m], m.shape, m.op_class, m.work, median(own), m.backward)
+        Kernel(
+            path.name,
+            names[m],
+            m.shape,
+            m.op_class,
+            m.work,
+            median(own),
+            m.backward,
+            continuous=True,
+        )
         for m, own in rows.items()
     )
     others = [UnmappedTime(name, why, len(own), sum(own)) for (name, why), own in rest.items()]

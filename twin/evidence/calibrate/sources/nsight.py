@@ -154,7 +154,16 @@ def _kernels(
         else:
             rest[kernel, found].append(seconds)
     kernels = tuple(
-        Kernel(path.name, "nsight", m.shape, m.op_class, m.work, median(own), m.backward)
+        Kernel(
+            path.name,
+            "nsight",
+            m.shape,
+            m.op_class,
+            m.work,
+            median(own),
+            m.backward,
+            continuous=True,
+        )
         for m, own in rows.items()
     )
     others = tuple(UnmappedTime(n, why, len(own), sum(own)) for (n, why), own in rest.items())
