@@ -90,6 +90,9 @@ def test_a_run_whose_software_nobody_named_has_the_width_of_blind_sources() -> N
     assert told(both) == told(near)
     assert told(both, assumed=True).size > 2.0 * told(both).size
     assert told(near, assumed=True) == told(near)  # no source was met blind
+    unnamed = told(both, assumed=True)
+    assert unnamed.blind
+    assert told(both, assumed=True, host=0.5, exchange=0.3) == unnamed  # shares tell nothing of it
     assert both.without("source 3").blind == far.without("source 3").residuals
     peaks = known(*(0.03 * draw), metric="peak_device_bytes")
     both = Known(peaks.residuals, far.residuals)
