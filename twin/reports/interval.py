@@ -267,7 +267,7 @@ class _Fit:
     """The model of one metric, and how it predicts every source from the others."""
 
     def __init__(self, own: Sequence[Residual], metric: str) -> None:
-        self.metric, limit = metric, LIMIT[metric]
+        self.metric, self.blind, limit = metric, own[0].at.assumed, LIMIT[metric]
         self.families = _families(own, metric)
         y = np.array([_median(np.clip(one.values, -limit, limit)) for one in self.families])
         covariance = _covariance(self.families, self.families, SOURCE)
@@ -299,7 +299,7 @@ class _Fit:
 
 
 @lru_cache(64)
-def _fit(known: Known, metric: str, blind: bool = False) -> _Fit | None:
+def _fit(known: Known, metric: str, *, blind: bool) -> _Fit | None:
     own = [one for one in (known.blind if blind else known.residuals) if one.metric == metric]
     few = len({one.family for one in own}) < FEWEST
     return None if few else _Fit(own, metric)
@@ -331,12 +331,12 @@ def _covariance(ones: Sequence[_Family], others: Sequence[_Family], source: floa
 
 def reach(at: Circumstances, metric: str, known: Known) -> Reach | None:
     """Where a measured value lies; None where nothing is known that is like it."""
-    at = replace(at, assumed=at.assumed and _fit(known, metric, blind=True) is not None)
-    fit = _fit(known, metric, at.assumed)
+    fit = _fit(known, metric, blind=at.assumed) or _fit(known, metric, blind=False)
     if fit is None or all(_factor(at, one.at) > UNLIKE for one in fit.families):
         return None
     alike = sum(one.at.experts == at.experts and _factor(at, one.at) < AKIN for one in fit.families)
-    return Reach(*fit.predict(at), len(fit.families), len(fit.counts), alike, at.assumed)
+    at = replace(at, assumed=fit.blind)
+    return Reach(*fit.predict(at), len(fit.families), len(fit.counts), alike, fit.blind)
 
 
 def _factor(one: Circumstances, other: Circumstances) -> float:
