@@ -39,6 +39,12 @@ still lets no message of 100 Mbps come more than 0.35 ms early."""
 TIMER: Final = 200e-6
 """Seconds of its rate that a token bucket holds: a message after a pause is so much early. OURS: as
 long as a message needs at least, so that none is ahead of the rate."""
+PAYLOAD: Final = MTU - 52
+"""Bytes of a frame beside the headers of IP and TCP with time stamps."""
+SHARE: Final = 0.5
+"""Of a bucket that cards are given at once."""
+BURST: Final = SHARE * TIMER
+"""Seconds of a link's rate that come in one piece, where they are more than a frame."""
 GSO: Final = 64 * 1024
 """Bytes that the kernel hands to a card at once, at most. Cards are given half of what a bucket
 holds: what is larger is cut into frames, which halved the rate at 5 Gbps; and a bucket that is full
@@ -166,7 +172,7 @@ def _hold(namespace: int, card: str, rate: float) -> None:
     burst = max(1.1 * MTU, rate * TIMER)
     bucket = f"rate {rate * 8:.0f}bit burst {burst:.0f}b limit {QUEUE}"
     _configure(namespace, "tc", [f"qdisc replace dev {card} root tbf {bucket}"])
-    _configure(namespace, "ip", [f"link set {card} gso_max_size {min(GSO, 0.5 * burst):.0f}"])
+    _configure(namespace, "ip", [f"link set {card} gso_max_size {min(GSO, SHARE * burst):.0f}"])
 
 
 def _calm(namespace: int, rate: float | None) -> None:

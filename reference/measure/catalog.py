@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
+from reference.cluster.namespaces import BURST, PAYLOAD
 from reference.inference.spec import EngineSpec
 from reference.machine import Machine
 from reference.measure.clock import Statistic
 from reference.measure.fitting import Number, exactly
-from reference.measure.limits import DeviceLimits, EngineTimes, Links
+from reference.measure.limits import DeviceLimits, EngineTimes, Links, fit_messages
 from reference.measure.points import BF16, ITEM, MESSAGE, STACK, MeasuredPoint
 from reference.measure.profile import Profile
 from twin.loading import load_part
@@ -179,12 +180,20 @@ def write_host(folder: Path, machine: Machine, points: Sequence[MeasuredPoint]) 
     seconds = {p.op.removeprefix(ITEM): max(LEAST, p.timing.median) for p in own}
     items = {name: exactly(each, "timed alone", "seconds") for name, each in seconds.items()}
     lines = "\n".join(_lines(items, "    "))
-    sent = [p.timing.median for p in points if p.op == MESSAGE]
-    note = "processor time of 256 KiB, of sender or receiver (reference.measure.messages)"
-    moved = [f"  message: {leaf(exactly(each, note, 'seconds'))}\n" for each in sent]
-    fields = {"items": lines, "moved": "".join(moved)}
+    fields = {"items": lines, "moved": _message([p for p in points if p.op == MESSAGE])}
     path.write_text(_filled("software", machine, stack=STACK, **fields), encoding="utf-8")
     return [path]
+
+
+def _message(points: Sequence[MeasuredPoint]) -> str:
+    """The law of a message's processor time on the links of `reference.cluster`; nothing where none
+    was measured."""
+    if not points:
+        return ""
+    frame, burst = exactly(PAYLOAD, "of a frame", "bytes"), exactly(BURST, "held", "seconds")
+    fitted = zip(("each", "piece"), fit_messages(points).numbers(""), strict=True)
+    fields = {**dict(fitted), "frame": frame, "burst": burst}
+    return "\n".join(["  message:", *_lines(fields, "    "), ""])
 
 
 def write_steps(

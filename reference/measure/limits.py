@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from reference.cluster.namespaces import BURST, PAYLOAD
 from reference.machine import Machine
 from reference.measure import fitting
 from reference.measure.clock import Statistic
@@ -213,6 +214,20 @@ def _assumed(rate: float, latency: float, note: str) -> tuple[Number, Number]:
 def _sizes(points: Sequence[MeasuredPoint]) -> str:
     sizes = [point.bytes for point in points]
     return f"{min(sizes):,.0f} to {max(sizes):,.0f} bytes"
+
+
+def fit_messages(points: Sequence[MeasuredPoint]) -> FittedLaw:
+    """Processor seconds of any message, and of each piece in which a link hands it over."""
+    sizes = np.array([p.shape["bytes"] for p in points], dtype=np.float64)
+    rates = np.array([p.shape["rate"] for p in points], dtype=np.float64)
+    pieces = np.ceil(sizes / (PAYLOAD * np.maximum(1, np.floor(BURST * rates / PAYLOAD))))
+    measured = np.array([max(1e-9, p.timing.median) for p in points])
+
+    def predict(at: Array) -> Array:
+        return at[0] + at[1] * pieces
+
+    start = float((measured / pieces).min())
+    return fit(predict, measured, [Unknown(start, 1e-9, 1.0, "seconds")] * 2)
 
 
 @dataclass(frozen=True, slots=True)

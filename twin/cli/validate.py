@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from twin.errors import Problem, UsageError
 from twin.evidence.loop import page, rl_loop
 from twin.evidence.loop.between_steps import HostOutcome, measure_between_steps
 from twin.evidence.loop.layouts import drawn, find
+from twin.evidence.loop.machine_profile import MachineProfile
 from twin.evidence.loop.outcome import LayoutOutcome, LayoutScore
 from twin.evidence.loop.outcome import score as layout_scores
 from twin.evidence.loop.rl_loop import LoopOutcome, medians
@@ -65,8 +66,9 @@ _OF_LAYOUTS: Final = (
     "again",
     "drawn",
     "measure",
+    "follow",
 )
-_NOT_MEASURING: Final = ("mode", "steps", "rounds", "again", "drawn", "report", "table")
+_NOT_MEASURING: Final = ("follow", "mode", "steps", "rounds", "again", "drawn", "report", "table")
 _NOT_DRAWING: Final = ("layouts", "sets")
 """Options of layouts that are run as a whole."""
 _PREDICTING: Final = ("suites", "processes", "write", "leave_one_out", "residuals", "answers")
@@ -108,6 +110,7 @@ class ValidateRequest:
     again: bool
     drawn: int | None
     measure: int | None
+    follow: bool
     report: Path | None
     table: Path | None
     limit: float | None
@@ -352,18 +355,18 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     trained = [layout for layout in layouts if layout.mode != "rl"]
     place = (request.folder or runs_folder() / "validate").absolute()
     options = RunOptions(place, not missing, request.steps, request.rounds, request.again)
-    outcomes: list[LayoutOutcome] = []
-    for outcome in predict_then_run(trained, options, output.message):
-        outcomes.append(outcome)
-        drift = ", drifted" if outcome.drifted else ""
-        drift += "" if outcome.held else ", no measurement: passes overran every pace"
-        seconds = outcome.predicted, outcome.measured
-        output.message(f"{outcome.name}: {_compared(seconds, outcome.error)}{drift}")
-    loops: list[LoopOutcome] = []
     rl = [layout for layout in layouts if layout.mode == "rl"]
-    for loop in rl_loop.predict_then_run(rl, options, output.message):
-        loops.append(loop)
-        output.message(f"{loop.name}: an iteration {_compared(loop.seconds, loop.error)}")
+    bare = [layout for layout in trained if layout.mode == "bare"]
+    outcomes: list[LayoutOutcome] = []
+    loops: list[LoopOutcome] = []
+    profile = MachineProfile(place / "machine", [*bare, *rl], output.message)
+    with profile if request.follow else nullcontext() as machine:
+        for outcome in predict_then_run(trained, options, output.message, machine):
+            outcomes.append(outcome)
+            _tell(outcome, output)
+        for loop in rl_loop.predict_then_run(rl, options, output.message, machine):
+            loops.append(loop)
+            output.message(f"{loop.name}: an iteration {_compared(loop.seconds, loop.error)}")
     scored = layout_scores(outcomes)
     document = {
         "version": _VERSION,
@@ -389,6 +392,13 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     limit = request.limit
     beyond = limit is not None and (bool(unheld) or any(100 * e > limit for e in errors))
     return NOT_AS_EXPECTED if beyond else 0
+
+
+def _tell(outcome: LayoutOutcome, output: Output) -> None:
+    drift = ", drifted" if outcome.drifted else ""
+    drift += "" if outcome.held else ", no measurement: passes overran every pace"
+    seconds = outcome.predicted, outcome.measured
+    output.message(f"{outcome.name}: {_compared(seconds, outcome.error)}{drift}")
 
 
 def _between_steps(request: ValidateRequest, output: Output) -> int:

@@ -32,8 +32,9 @@ class HostCosts:
     casts_in_calls: bool = False
     """Casts to FP8 are launched by the call of the product they are for, as in Transformer Engine:
     one costs the host nothing more, a loop over experts what its kernels add on the device."""
-    messages: float = 0.0
-    """Messages between stages that a pass sends and receives; a mean."""
+    pass_messages: float = 0.0
+    """Processor seconds of the messages that a pass sends and receives, a mean over chunks; they
+    count where host and device are one thread, as other threads have its core meanwhile."""
 
     @property
     def slowness(self) -> float:
@@ -123,8 +124,8 @@ class HostCosts:
         if self.software is None:
             return 0.0
         taken = self._items(self.software.each_microbatch)
-        if not self.ahead:  # the threads that move bytes have the core of the one that computes
-            taken += self.messages * self.software.message
+        if not self.ahead:
+            taken += self.pass_messages
         return self.slowness * taken
 
     @property

@@ -26,6 +26,7 @@ from twin.network.placement import Placement
 from twin.optimizers.base import dense_weights
 from twin.planning.experts import expert_load, expert_spread
 from twin.planning.footprint import PARAMETER_BYTES, sent_by_op
+from twin.planning.memory import boundary_bytes
 from twin.planning.mesh import REPLICAS
 from twin.planning.pair_times import (
     CONTEXT,
@@ -232,11 +233,24 @@ def host_costs(scenario: Scenario, placements: Mapping[str, Placement]) -> HostC
     return HostCosts(
         scenario.calibration,
         None if scenario.software is None else scenario.software.host,
-        scenario.cluster.node.host.slowness,
-        max(placements[group].size for group in ("tensor", "expert")),
-        scenario.train.fp8_scaling != "block" or scenario.train.precision in ("nvfp4", "mxfp4"),
-        2.0 - 2.0 / (scenario.parallel.pipeline * scenario.parallel.virtual),
+        cpu=scenario.cluster.node.host.slowness,
+        ranks=max(placements[group].size for group in ("tensor", "expert")),
+        casts_in_calls=scenario.train.fp8_scaling != "block"
+        or scenario.train.precision in ("nvfp4", "mxfp4"),
+        pass_messages=_pass_messages(scenario, placements["pipeline"]),
     )
+
+
+def _pass_messages(scenario: Scenario, placement: Placement) -> float:
+    """Processor seconds of a pass's messages. Chunks have one to each neighbour: the first and the
+    last have one neighbour, all others two."""
+    host, parallel = scenario.software and scenario.software.host, scenario.parallel
+    if not host or host.message is None or placement.size == 1:
+        return 0.0
+    chunks = parallel.pipeline * parallel.virtual
+    neighbours = (2 * chunks - 2) / chunks
+    rate = capacity(scenario.cluster, "nvlink" if placement.per_node > 1 else "nic")
+    return neighbours * host.message.seconds(boundary_bytes(scenario), rate)
 
 
 def layer_seconds(layer: Layer, scenario: Scenario) -> float:

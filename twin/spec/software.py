@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, Strict, ValidationInfo
 
 from twin.errors import FieldError
-from twin.spec.base import Flag, Seconds, Spec
+from twin.spec.base import Bytes, Flag, Seconds, Spec
 from twin.spec.memory import Fp8Store, Offload, Recompute
 
 Calls = Annotated[float, Field(ge=0, le=100_000)]
@@ -74,6 +75,26 @@ class CollectorSpec(Spec):
     """objects that a layer keeps that is computed again, over those of one that is not"""
 
 
+class MessageSpec(Spec):
+    """Processor time of a message between stages, where that is the processor of the thread that
+    computes. A link hands over bytes in pieces, each of which wakes a thread: frames, or what comes
+    in a fixed time where that is more of them, as network cards merge interrupts."""
+
+    each: Seconds
+    """of any message, whatever its size"""
+    piece: Seconds
+    """of each piece"""
+    frame: Annotated[Bytes, Field(gt=0)]
+    """payload of a frame: the least piece"""
+    burst: Seconds
+    """of the link's rate: the frames that come within it are one piece"""
+
+    def seconds(self, size: float, rate: float) -> float:
+        """Of so many bytes over a link of a rate, the mean of sender and receiver."""
+        piece = self.frame * max(1, floor(self.burst * rate / self.frame))
+        return self.each + self.piece * ceil(size / piece)
+
+
 class HostThreadSpec(Spec):
     """The host thread of a rank: seconds per item on the CPU of an H100 server, and how often each
     operation does it."""
@@ -87,9 +108,8 @@ class HostThreadSpec(Spec):
     """the same of one kernel of its gradients"""
     collective: Seconds
     """one collective or message, through the framework's process group"""
-    message: Seconds = 0.0
-    """processor time of sending or receiving a message between stages, where that is the processor
-    of the thread that computes (`ahead: false`)"""
+    message: MessageSpec | None = None
+    """messages between stages, with `ahead: false`; null: they take no processor time"""
     sync: Seconds
     """from the device's arrival at a point that the host waits for until the next kernel runs"""
     ahead: Flag = True

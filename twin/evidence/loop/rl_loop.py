@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from twin.errors import Problem, ScenarioError, UsageError
 from twin.evidence.loop.layouts import ReferenceLayout
+from twin.evidence.loop.machine_profile import MachineProfile
 from twin.evidence.loop.rl_trainer import configuration, problems
-from twin.evidence.loop.run import LOG, SEAL, Prepared, RunOptions, run_rounds
+from twin.evidence.loop.run import LOG, SEAL, Followed, Prepared, RunOptions, run_rounds
 from twin.evidence.loop.trainer import BEFORE_OTHERS, start
 from twin.kinds.iteration.plan import plan
 from twin.kinds.iteration.report import report
@@ -131,20 +132,27 @@ def predict_then_run(
     layouts: Sequence[ReferenceLayout],
     options: RunOptions,
     tell: Callable[[str], None] = lambda _: None,
+    machine: MachineProfile | None = None,
 ) -> Iterator[LoopOutcome]:
-    """The outcome of each loop, once all rounds are over. All are predicted before the first runs.
-    `tell` receives progress.
+    """The outcome of each loop, once all rounds are over. `tell` receives progress; loops follow
+    the pace of `machine`, or else all are predicted before the first runs.
 
     Raises ScenarioError where the reference cannot do what a layout states, UsageError where a run
     fails.
     """
-    return run_rounds([_Loop(layout, options) for layout in layouts], tell)
+    if machine is None:
+        return run_rounds([_Loop(layout, options) for layout in layouts], tell)
+    return run_rounds([Followed(one, options, machine, _Loop) for one in layouts], tell)
 
 
 class _Loop(Prepared[LoopOutcome]):
     """A loop with its prediction."""
 
-    def __init__(self, layout: ReferenceLayout, options: RunOptions) -> None:
+    def __init__(
+        self, layout: ReferenceLayout, options: RunOptions, digest: str | None = None
+    ) -> None:
+        """`digest`: of the folder's name, where the prediction may change with the machine; None:
+        that of what is run."""
         planned: IterationPlan = plan(layout.scenario)
         if found := problems(planned):
             raise ScenarioError(layout.scenario.locate(found))
@@ -152,7 +160,9 @@ class _Loop(Prepared[LoopOutcome]):
         self.predicted = predicted(answer.phases)
         self.configuration = configuration(planned, Path(), options.steps_of(layout))
         words = answer.hash + json.dumps(self.configuration, sort_keys=True)
-        super().__init__(layout, options, hashlib.sha256(words.encode()).hexdigest()[:8])
+        own = hashlib.sha256(words.encode()).hexdigest()[:8] if digest is None else digest
+        super().__init__(layout, options, own)
+        self._follows = digest is not None
 
     @property
     def about(self) -> str:
@@ -172,6 +182,6 @@ class _Loop(Prepared[LoopOutcome]):
         return (place / METRICS).is_file() and len(measured(place)) == self.steps - 1
 
     def outcome(self) -> LoopOutcome:
-        stored = json.loads(read_bytes(self.folder / SEAL))
+        stored = self.predicted if self._follows else json.loads(read_bytes(self.folder / SEAL))
         found = [one for turn in range(self.rounds) for one in measured(self.place(turn))]
         return LoopOutcome(self.layout.name, stored, tuple(found), self.folder)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, Generic, TypeVar
 
 from twin.answers import Run, ask
@@ -32,6 +33,7 @@ from twin.evidence.live.seal import seal
 from twin.evidence.live.seals import check
 from twin.evidence.live.step_time_estimate import step_time
 from twin.evidence.loop.layouts import Mode, ReferenceLayout
+from twin.evidence.loop.machine_profile import MachineProfile, Paces
 from twin.evidence.loop.outcome import (
     LATE,
     MOST,
@@ -47,7 +49,7 @@ from twin.evidence.measured.run_folder import MeasuredRun, is_run, read
 from twin.evidence.measured.summary import summary
 from twin.interop.export.base import render
 from twin.loading import scenario_hash
-from twin.loading.files import read_bytes
+from twin.loading.files import read_bytes, read_data
 from twin.reports.table import duration
 
 T = TypeVar("T")
@@ -60,6 +62,9 @@ SLOWER, TRIES = 1.5, 4
 """How much slower a pace is that follows one which was overrun, and the most paces. OURS."""
 SLOWED: Final = "slowed.json"
 """The paces that were tried, in times of the layout's own."""
+STEADY: Final = 0.1
+"""Change of the machine's pace during a run beyond which it is repeated. OURS."""
+REPEATS: Final = 3
 SEAL, PACE, CONFIGURATION, LOG = "prediction.json", "pace.json", "trainer.json", "log.txt"
 RUN, TIMED, TIMED_STEPS = "run", "timed", 2
 """The trainer's own folder; further ones have a number."""
@@ -96,8 +101,10 @@ def predict_then_run(
     layouts: Sequence[ReferenceLayout],
     options: RunOptions,
     tell: Callable[[str], None] = lambda _: None,
+    machine: MachineProfile | None = None,
 ) -> Iterator[LayoutOutcome]:
-    """The outcome of each layout, as soon as it is known. `tell` receives progress.
+    """The outcome of each layout, as soon as it is known. `tell` receives progress; bare layouts
+    follow the pace of `machine`.
 
     Raises ScenarioError where the reference cannot do what a layout states, UsageError where a run
     fails.
@@ -105,8 +112,17 @@ def predict_then_run(
     for layout in layouts:
         if found := problems(plan(layout.scenario)):
             raise ScenarioError(found)
-    kinds = {"paced": _Paced, "bare": _Trained}
-    return run_rounds([kinds[layout.mode](layout, options) for layout in layouts], tell)
+    return run_rounds([_prepared(layout, options, machine) for layout in layouts], tell)
+
+
+def _prepared(
+    layout: ReferenceLayout, options: RunOptions, machine: MachineProfile | None
+) -> Prepared[LayoutOutcome]:
+    if layout.mode == "paced":
+        return _Paced(layout, options)
+    if machine is None:
+        return _Trained(layout, options)
+    return Followed(layout, options, machine, _Trained)
 
 
 class Prepared(ABC, Generic[T]):
@@ -115,7 +131,7 @@ class Prepared(ABC, Generic[T]):
     def __init__(self, layout: ReferenceLayout, options: RunOptions, digest: str) -> None:
         self.layout, self.shaped = layout, options.shaped
         self.steps, self.rounds = options.steps_of(layout), options.rounds_of(layout)
-        self.folder = options.output / f"{layout.name}-{digest}"
+        self.folder = options.output / "-".join(filter(None, (layout.name, digest)))
         if options.again:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -164,11 +180,15 @@ def run_rounds(prepared: Sequence[Prepared[T]], tell: Callable[[str], None]) -> 
 class _Trained(Prepared[LayoutOutcome]):
     """A layout that the trainer runs on ranks."""
 
-    def __init__(self, layout: ReferenceLayout, options: RunOptions) -> None:
+    def __init__(
+        self, layout: ReferenceLayout, options: RunOptions, digest: str | None = None
+    ) -> None:
+        """`digest`: of the folder's name; None: that of what is run."""
         self.predicted = ask(layout.scenario)
         profile = render(self.predicted, "pace")[""] if layout.mode == "paced" else b""
         how = (options.steps_of(layout), options.shaped)
-        super().__init__(layout, options, _digest(self.predicted, profile, how))
+        own = _digest(self.predicted, profile, how) if digest is None else digest
+        super().__init__(layout, options, own)
         if profile:
             (self.folder / PACE).write_bytes(profile)
 
@@ -219,6 +239,58 @@ class _Trained(Prepared[LayoutOutcome]):
         sealed, _, _ = seals.keep(seal(self.predicted, basis))
         text = json.dumps(sealed.to_json(), indent=2) + "\n"
         (self.folder / SEAL).write_text(text, encoding="utf-8")
+
+
+class Followed(Prepared[T]):
+    """A layout that a profile of this machine predicts, whose pace is timed around every run.
+
+    The prediction before a run is sealed. What is compared with the run is the one at the mean of
+    the paces before and after. Where these differ too much the run is repeated.
+    """
+
+    def __init__(
+        self,
+        layout: ReferenceLayout,
+        options: RunOptions,
+        machine: MachineProfile,
+        prepare: Callable[[ReferenceLayout, RunOptions, str], Prepared[T]],
+    ) -> None:
+        super().__init__(layout, options, scenario_hash(layout.scenario)[:8])
+        self._options = replace(options, output=self.folder, again=False)
+        self._machine, self._prepare = machine, prepare
+
+    @property
+    def about(self) -> str:
+        return f"{self.steps} steps, at the machine's pace"
+
+    def done(self, turn: int) -> bool:
+        return self._file(turn).exists()
+
+    def run(self, turn: int) -> None:
+        tries = 0
+        while not self.done(turn):
+            before = self._machine.paces(self.layout)
+            self._at([before]).run(turn)
+            after = self._machine.paces(self.layout)
+            tries += 1
+            if tries == REPEATS or change(before, after) <= STEADY:
+                self._file(turn).write_text(json.dumps([before, after]), encoding="utf-8")
+
+    def outcome(self) -> T:
+        paces = [pace for turn in range(self.rounds) for pace in read_data(self._file(turn))]
+        return self._at(paces).outcome()
+
+    def _at(self, paces: Sequence[Paces]) -> Prepared[T]:
+        layout = self._machine.at(self.layout, paces, self.folder / "machine")
+        return self._prepare(layout, self._options, "")
+
+    def _file(self, turn: int) -> Path:
+        return self.folder / f"paces-{turn + 1}.json"
+
+
+def change(before: Paces, after: Paces) -> float:
+    """How much slower or faster the machine has become, over all groups that are timed."""
+    return abs(median(after[name] / before[name] for name in before) - 1)
 
 
 class _Paced(Prepared[LayoutOutcome]):
