@@ -108,14 +108,6 @@ def read_points(folder: Path) -> list[MeasuredPoint]:
     return points
 
 
-def machine_of(folder: Path) -> Mapping[str, Any]:
-    """What the folder's points say of their machine. Raises `UsageError` where it has none."""
-    files = _files(folder)
-    if not files:
-        raise _refused("TW263", f"`{folder}` has no points", "measure into it first")
-    return _head(files[0])
-
-
 def _files(folder: Path) -> Sequence[Path]:
     return sorted((folder / "points").glob("*.jsonl"))
 

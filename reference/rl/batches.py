@@ -73,10 +73,15 @@ def row_of(
     )
 
 
-def batch_of(rows: Sequence[ResponseRow], width: int | None = None) -> tuple[Tensor, Tensor]:
+def width_of(rows: Sequence[ResponseRow], pad_to: int, most: int) -> int:
+    """Tokens of the longest row, up to the next multiple of `pad_to`, but for more than `most`."""
+    width = max(row.width for row in rows)
+    return max(width, min(-(-width // pad_to) * pad_to, most))
+
+
+def batch_of(rows: Sequence[ResponseRow], width: int) -> tuple[Tensor, Tensor]:
     """Tokens and targets of rows, [B, T] each."""
-    wide = max(row.width for row in rows) if width is None else width
-    return padded([(row.ids, row.learned) for row in rows], wide)
+    return padded([(row.ids, row.learned) for row in rows], width)
 
 
 def padded(

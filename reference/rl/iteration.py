@@ -124,7 +124,8 @@ def _learn(session: Session, groups: Sequence[PromptGroup]) -> None:
     if spec.ptx is not None and session.ptx is not None:
         beside = ptx_batches(spec.ptx, session.ptx) + beside
     newest = session.place.version
-    update = learn(session.run, trainee, groups, spec.objective, newest=newest, beside=beside)
+    own = {"newest": newest, "beside": beside, "pad_to": spec.train.pad_to}
+    update = learn(session.run, trainee, groups, spec.objective, **own)
     if update.step is None:
         raise DivergedError
     session.log.write("step", asdict(update.step))

@@ -51,7 +51,7 @@ from torch import Tensor
 from reference.config import RunSpec
 from reference.ending import Stop
 from reference.metrics import StepMetrics
-from reference.rl.batches import Batches, LearnFrom, ResponseRow, batch_of, cut, row_of
+from reference.rl.batches import Batches, LearnFrom, ResponseRow, batch_of, cut, row_of, width_of
 from reference.rl.records import PromptGroup
 from reference.text.loader import IGNORED, Weighed
 from reference.trainer.stages import Stage, balanced
@@ -191,9 +191,11 @@ def learn(
     *,
     newest: int,
     beside: Sequence[Weighed] = (),
+    pad_to: int = 1,
 ) -> PolicyUpdate:
     """A step on groups, each prompt with equal weight; `beside` are further micro-batches with
-    their weights. `newest` is the version that wrote last."""
+    their weights. `newest` is the version that wrote last. Rows are padded to multiples of
+    `pad_to`."""
     tempered = spec.old == "behaviour"
     rows = [
         row_of(response, spec.learn_from, newest, tempered=tempered)
@@ -201,10 +203,10 @@ def learn(
         for response in group.responses
     ]
     began = perf_counter()
-    before = look(run, trainee, rows)
+    before = look(run, trainee, rows, pad_to)
     looked_s = perf_counter() - began
     weight_R = policy_gradient_weights(groups, before.log_ratio_R, spec)
-    step = _step(run, trainee, [*_batches(run, rows, weight_R), *beside])
+    step = _step(run, trainee, [*_batches(run, rows, weight_R, pad_to), *beside])
     return PolicyUpdate(step, before, looked_s)
 
 
@@ -224,7 +226,9 @@ def policy_gradient_weights(
 
 
 @torch.no_grad()
-def look(run: RunSpec, trainee: Trainee, rows: Sequence[ResponseRow]) -> PolicyLogRatios:
+def look(
+    run: RunSpec, trainee: Trainee, rows: Sequence[ResponseRow], pad_to: int = 1
+) -> PolicyLogRatios:
     """Log-ratios of rows, and the policy's entropy on their learned tokens."""
     for model in trainee.models:
         model.eval()
@@ -233,7 +237,7 @@ def look(run: RunSpec, trainee: Trainee, rows: Sequence[ResponseRow]) -> PolicyL
     entropy, tokens, mismatch = 0.0, 0, 0.0
     for part in _micro_batches(run, rows):
         chosen = [rows[at] for at in part]
-        tokens_BT, targets_BT = batch_of(chosen)
+        tokens_BT, targets_BT = batch_of(chosen, width_of(chosen, pad_to, run.train.sequence))
         given = (tokens_BT.to(trainee.device), targets_BT)
         like = torch.empty((*tokens_BT.shape, model.spec.hidden), dtype=trainee.dtype)
         (logits_BTW,) = trainee.runtime.look(((Action("F", 0, 0),),), [given], like)
@@ -271,11 +275,15 @@ def _micro_batches(run: RunSpec, rows: Sequence[ResponseRow]) -> list[list[int]]
     return cut(order, run.train.micro_batch)
 
 
-def _batches(run: RunSpec, rows: Sequence[ResponseRow], weight_R: Tensor) -> list[Weighed]:
-    width = max(row.width for row in rows) if run.balance.sequence_loss else None
+def _batches(
+    run: RunSpec, rows: Sequence[ResponseRow], weight_R: Tensor, pad_to: int
+) -> list[Weighed]:
+    most = run.train.sequence
+    width = width_of(rows, pad_to, most) if run.balance.sequence_loss else None
     batches: list[Weighed] = []
     for part in _micro_batches(run, rows):
-        tokens_BT, targets_BT = batch_of([rows[at] for at in part], width)
+        chosen = [rows[at] for at in part]
+        tokens_BT, targets_BT = batch_of(chosen, width or width_of(chosen, pad_to, most))
         batches.append((tokens_BT, targets_BT, token_weights(weight_R, targets_BT, part)))
     return batches
 

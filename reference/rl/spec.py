@@ -45,6 +45,9 @@ class LearnSpec(ProcessSpec):
     """Most tokens of a prompt with its response."""
     micro_batch: Count = 8
     """Responses per forward and backward pass."""
+    pad_to: Count = 1
+    """Rows of a micro-batch are as wide as the next multiple of this, up to `sequence`: a CPU
+    compiles its products for each new shape, and GPUs choose kernels by it."""
     checkpoint_every: Whole = 10
     """Iterations from checkpoint to checkpoint; 0: only at the end."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Flag, Seconds, Share, Spec, Whole
+from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Flag, Seconds, Share, Spec, Tokens, Whole
 from twin.spec.weight_update import WeightUpdateSpec
 
 Mode = Literal["colocated", "disaggregated", "one_step_off"]
@@ -43,6 +43,9 @@ class IterationSpec(Spec):
     batching: Batching = "packed"
     """packed: sequences fill micro-batches of `parallel.micro_batch` x `train.sequence` tokens;
     padded: `parallel.micro_batch` sequences of like length each, as long as the longest of them"""
+    pad_to: Tokens = 1
+    """with `batching: padded`: sequences of a micro-batch are as long as the next multiple of this,
+    up to `train.sequence`, so that kernels see few shapes"""
     balance: Literal["steps", "iteration"] = "steps"
     """steps: in every optimizer step each replica has as many tokens; iteration: only over all
     steps together, so that a step waits for the replica with the longest sequences in it"""

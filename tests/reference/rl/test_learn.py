@@ -163,5 +163,5 @@ def test_targets_are_what_weights_wrote_and_nothing_behind_the_last_of_it() -> N
 def test_a_response_of_earlier_weights_alone_teaches_nothing_where_only_the_newest_count() -> None:
     one = written(5)[0].responses[0]
     row = row_of(one, "newest", 9)
-    _, targets_BT = batch_of([row])
+    _, targets_BT = batch_of([row], row.width)
     assert (targets_BT == -100).all()

@@ -36,9 +36,6 @@ from twin.scenario import Scenario
 Condition = Literal["alone", "company"]
 """Whether the other cores are at work."""
 CONDITIONS: Final[tuple[Condition, ...]] = ("alone", "company")
-GROUPS: Final = "launch,bandwidth,gemm,grouped,attention,optimizer,host,copies"
-SERVING: Final = ",serving"
-"""Of loops as well."""
 MESSAGE_RATES: Final = ("100Mbps", "500Mbps", "2Gbps")
 """Links that messages are timed over."""
 FRESH: Final = 3.0
@@ -63,7 +60,6 @@ class MachineProfile:
     ) -> None:
         self._folder, self._tell = folder, tell
         self._wanted = {condition_of(layout) for layout in layouts}
-        self._serves = any(layout.mode == "rl" for layout in layouts)
         self._last: dict[Condition, tuple[float, Paces]] = {}
         self._process: subprocess.Popen[str] | None = None
 
@@ -71,9 +67,12 @@ class MachineProfile:
         """Measure what the folder does not hold yet, and start the process."""
         wanted = [one for one in CONDITIONS if one in self._wanted]
         for condition in wanted:
-            if not (self._folder / condition / "catalog").is_dir():
+            place = self._folder / condition
+            if not (place / "base.json").exists():
                 self._tell(f"profile of this machine, {condition}: about a minute")
-                self._measure(condition)
+                place.mkdir(parents=True, exist_ok=True)
+        if "company" in wanted:
+            self._time_messages(self._folder / "company")
         words = [*BEFORE_OTHERS, sys.executable, "-m", "reference.measure.retime"]
         for condition in wanted:
             words += [f"--{condition}", str(self._folder / condition)]
@@ -115,19 +114,14 @@ class MachineProfile:
         self._ask({"write": condition, "paces": mean, "place": str(place)})
         return replace(layout, scenario=grafted(layout.scenario, condition, place))
 
-    def _measure(self, condition: Condition) -> None:
-        """A profile into its folder."""
-        place = self._folder / condition
-        place.mkdir(parents=True, exist_ok=True)
-        own = ["--output", str(place), "--name", condition]
-        timed = [*BEFORE_OTHERS, sys.executable, "-m"]
-        if condition == "company":
-            for rate in MESSAGE_RATES:
-                cluster = ["reference.cluster", "--nodes", "2", "--rate", rate, "--pin"]
-                start([*timed, *cluster, "--", "reference.measure.messages", *own], place / "log")
-        words = ["--device", "cpu", "--only", GROUPS + SERVING * (condition == "alone")]
-        words += ["--company"] * (condition == "company")
-        start([*timed, "reference.measure", *words, *own], place / "log")
+    def _time_messages(self, place: Path) -> None:
+        """What messages cost the processor, over links of some rates, unless that is known."""
+        if (place / "points" / "messages.jsonl").exists():
+            return
+        own = ["--", "reference.measure.messages", "--output", str(place), "--name", place.name]
+        for rate in MESSAGE_RATES:
+            words = [sys.executable, "-m", "reference.cluster", "--nodes", "2", "--rate", rate]
+            start([*BEFORE_OTHERS, *words, "--pin", *own], place / "log.txt")
 
     def _ask(self, asked: Mapping[str, Any]) -> Any:
         assert self._process is not None, "the process runs within the context"

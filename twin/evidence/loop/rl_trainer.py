@@ -77,13 +77,14 @@ def configuration(plan: IterationPlan, output: Path, iterations: int) -> dict[st
             "updates": spec.optimizer_steps,
             "sequence": train.sequence,
             "micro_batch": parallel.micro_batch,
+            "pad_to": spec.pad_to,
             "precision": "bf16",
             "checkpoint_every": 0,
             "output": str(output),
             "device": "cpu",
         },
         "optimizer": {"kind": train.optimizer.model_dump()["kind"]},
-        "balance": {"sequence_loss": 0.0},
+        "balance": {"sequence_loss": 0.0, "forced": train.routing.kind == "balanced"},
         "memory": scenario.memory.model_dump(mode="json"),
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from twin.errors import Problem, ScenarioError
@@ -124,7 +125,8 @@ def _batch(
     if plan.spec.batching == "packed":
         return batch(lengths, capacity, shares)
     size = plan.trainer.scenario.parallel.micro_batch
-    return batch(lengths, size, shares, padded)
+    most = plan.trainer.scenario.train.sequence
+    return batch(lengths, size, shares, partial(padded, pad_to=plan.spec.pad_to, most=most))
 
 
 def _kept(lengths: Sequence[int], share: float) -> Sequence[int]:

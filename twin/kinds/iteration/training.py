@@ -263,15 +263,19 @@ def packed(lengths: Sequence[int], capacity: int) -> list[Bin]:
     return bins
 
 
-def padded(lengths: Sequence[int], size: int) -> list[Bin]:
+def padded(
+    lengths: Sequence[int], size: int, pad_to: int = 1, most: int | None = None
+) -> list[Bin]:
     """Micro-batches of `size` sequences, the shortest first and the longest in what is left, each
-    as long as the longest of its own."""
+    as long as the longest of its own, or the next multiple of `pad_to` up to `most`."""
     ordered = sorted(lengths)
     made: list[Bin] = []
     for first in range(0, len(ordered), size):
         own = ordered[first : first + size]
-        tokens = len(own) * own[-1]
-        made.append(Bin(tokens, tokens * own[-1], tokens))
+        width = -(-own[-1] // pad_to) * pad_to
+        width = width if most is None else max(own[-1], min(width, most))
+        tokens = len(own) * width
+        made.append(Bin(tokens, tokens * width, tokens))
     return made
 
 
