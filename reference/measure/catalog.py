@@ -190,8 +190,11 @@ def _message(points: Sequence[MeasuredPoint]) -> str:
     was measured."""
     if not points:
         return ""
-    frame, burst = exactly(PAYLOAD, "of a frame", "bytes"), exactly(BURST, "held", "seconds")
-    fitted = zip(("each", "piece"), fit_messages(points).numbers(""), strict=True)
+    note = "as reference.cluster holds links"
+    frame, burst = exactly(PAYLOAD, note, "bytes"), exactly(BURST, note, "seconds")
+    rates = len({point.shape["rate"] for point in points})
+    note = f"{len(points)} points beside products, over {rates} rates"
+    fitted = zip(("each", "piece"), fit_messages(points).numbers(note), strict=True)
     fields = {**dict(fitted), "frame": frame, "burst": burst}
     return "\n".join(["  message:", *_lines(fields, "    "), ""])
 

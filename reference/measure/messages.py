@@ -6,6 +6,10 @@ The threads of gloo, and the kernel's part of the network, have the core of the 
 A link hands over frames one by one, or what comes within a timer of it, and each wakes a thread: a
 slow link costs more than a fast one. So both ranks multiply matrices while messages pass, and what
 their processes take beyond the products alone is the messages'. A point is the mean of both sides.
+An exchange of a few bytes between ranks that come from products tells how long they wait for each
+other and for their threads, in the mean: exchanges of ranks that have nothing else to do begin in a
+tenth of that.
+
 While nothing computes the kernel's part is nobody's: a sender at 100 Mbps then seems to take 0.4 ms
 for 256 KiB, of 2.9 ms (AMD EPYC family 26, 2026-11-29).
 """
@@ -25,7 +29,15 @@ import torch.distributed as dist
 
 from reference.machine import inspect
 from reference.measure import clock
-from reference.measure.points import MESSAGE, MeasuredPoint, open_folder, read_points, write_group
+from reference.measure.points import (
+    EXCHANGE,
+    MESSAGE,
+    MeasuredPoint,
+    open_folder,
+    read_points,
+    write_group,
+)
+from reference.parallel.groups import PostedMessages
 from twin import units
 
 SIZES: Final = (1 << 16, 1 << 18)
@@ -38,6 +50,11 @@ FILLED: Final = 0.7
 """Share of it in which messages pass."""
 SAMPLES: Final = 4
 """Rows, of which the first connects ranks."""
+EXCHANGED: Final = 1 << 14
+"""Bytes for the other rank: little beside what begins an exchange."""
+STRETCH: Final = 5e-3
+"""Seconds of products between two exchanges, OURS: as a small model's layer takes."""
+EXCHANGES: Final = 100
 UNHELD: Final = 2e9
 """Bytes per second of links that are not held to a rate, roughly."""
 
@@ -52,11 +69,11 @@ def main() -> None:
     dist.init_process_group("gloo")
     told = os.environ.get("CLUSTER_RATE", "")
     rate = units.parse(told, "bytes_per_s") if told else UNHELD
-    found = [_point(size, rate) for size in SIZES]
+    found = [*(_point(size, rate) for size in SIZES), _exchange(rate)]
     if dist.get_rank() == 0:
         machine = inspect(torch.device("cpu"), options.name)
         open_folder(options.output, machine)
-        before = [p for p in read_points(options.output) if p.op == MESSAGE]
+        before = [p for p in read_points(options.output) if p.op in (MESSAGE, EXCHANGE)]
         others = [p for p in before if p.shape["rate"] != found[0].shape["rate"]]
         write_group(options.output, "messages", machine, {}, ([*others, *found], ()))
     dist.barrier()
@@ -89,6 +106,24 @@ def _point(size: int, rate: float) -> MeasuredPoint:
     shape = {"bytes": size, "ranks": dist.get_world_size(), "rate": round(rate)}
     timing = clock.summary(seconds, messages)
     return MeasuredPoint("messages", MESSAGE, shape, "uint8", 0.0, float(size), 1, timing)
+
+
+def _exchange(rate: float) -> MeasuredPoint:
+    """Seconds from the end of a rank's products until all has come, the mean of both; the bytes'
+    own time is left out."""
+    parts_2X = torch.zeros(2, EXCHANGED, dtype=torch.uint8)
+    into_2X, a_WW = torch.empty_like(parts_2X), torch.randn(WIDTH, WIDTH, dtype=torch.bfloat16)
+    products = max(1, int(_mean(STRETCH * 10 / _ran(lambda: _multiply(a_WW, 10)))))
+    seconds: list[float] = []
+    for _ in range(EXCHANGES):
+        _multiply(a_WW, products)
+        began = time.perf_counter()
+        PostedMessages(into_2X.unbind(), parts_2X.unbind()).wait()
+        seconds.append(time.perf_counter() - began - EXCHANGED / rate)
+    both = [_mean(one) for one in seconds]
+    shape = {"bytes": EXCHANGED, "ranks": dist.get_world_size(), "rate": round(rate)}
+    timing = clock.summary(both[EXCHANGES // 10 :], 1)
+    return MeasuredPoint("messages", EXCHANGE, shape, "uint8", 0.0, EXCHANGED, 1, timing)
 
 
 def _multiply(a_WW: torch.Tensor, times: int) -> None:

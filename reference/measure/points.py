@@ -134,6 +134,8 @@ ITEM: Final = "item:"
 """Before the name of an item, in the operation of its point."""
 MESSAGE: Final = "message"
 """The operation of a message's processor time."""
+EXCHANGE: Final = "exchange_start"
+"""The operation of an exchange between ranks that come from computing."""
 BF16 = "bf16"
 TYPES: Mapping[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 """Numbers that products are timed in; the twin's profile is of bf16."""

@@ -183,7 +183,7 @@ class PolicyUpdate:
     """Seconds of the pass for log-probabilities."""
 
 
-def learn(
+def learn(  # noqa: PLR0913  a step's groups, and what it is beside
     run: RunSpec,
     trainee: Trainee,
     groups: Sequence[PromptGroup],

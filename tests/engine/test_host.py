@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 
 from tests.engine.programs import by_hand
 from twin.arch.ops import Op, Work
+from twin.engine import plan
 from twin.engine.host import ISSUE, in_thread, with_host, without_host
 from twin.engine.overlap import length_ns, paired
 from twin.engine.program import COMPUTE, EXPERT, HOST, StageMessage, Step, Template
 from twin.engine.simulate import simulate
+from twin.evidence.loop.layouts import find
 from twin.hardware.host_costs import HostCosts, largest
 from twin.loading import load_part
+from twin.network.links import capacity
+from twin.planning.layer_times import host_costs
+from twin.planning.memory import boundary_bytes
 from twin.schedules.one_f_one_b import OneForwardOneBackward
+from twin.spec.software import MessageSpec
 
 CAPACITY = {"nvlink": 1.0, "nic": 1.0}
 US = 1000
@@ -288,12 +294,44 @@ def test_a_cast_of_experts_costs_the_host_a_launch_per_kernel() -> None:
 
 
 def test_messages_take_a_thread_that_is_host_and_device_its_time() -> None:
-    """Of two stages each pass has one message; a host beside a device does not move its bytes."""
+    """A host beside a device does not move its bytes."""
     software = load_part("software", "reference-cpu").spec.host
     assert software is not None
-    moving = software.model_copy(update={"message": 500e-6})
     calibration = load_part("calibrations", "h100-nemo").spec
-    alone = HostCosts(calibration, moving).microbatch
-    assert HostCosts(calibration, moving, messages=1.0).microbatch == pytest.approx(alone + 500e-6)
-    beside = moving.model_copy(update={"ahead": True})
-    assert HostCosts(calibration, beside, messages=1.0).microbatch == pytest.approx(alone)
+    alone = HostCosts(calibration, software).microbatch
+    moving = HostCosts(calibration, software, pass_messages=500e-6)
+    assert moving.microbatch == pytest.approx(alone + 500e-6)
+    beside = replace(moving, software=software.model_copy(update={"ahead": True}))
+    assert beside.microbatch == pytest.approx(alone)
+
+
+MESSAGE = MessageSpec.model_validate(
+    {"each": "80us", "piece": "25us", "frame": "3948B", "burst": "100us"}
+)
+
+
+@pytest.mark.parametrize(("rate", "pieces"), [(12.5e6, 67), (50e6, 67), (125e6, 23), (625e6, 5)])
+def test_a_message_takes_a_wake_for_each_piece_of_its_link(rate: float, pieces: int) -> None:
+    """256 KiB: frames of 3,948 bytes one by one up to 39 MB/s and one of 5,000; three of 12,500
+    bytes, 15 of 62,500."""
+    assert MESSAGE.seconds(1 << 18, rate) == pytest.approx(80e-6 + pieces * 25e-6)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "messages"),
+    [
+        (["parallel.pipeline=1", "parallel.virtual=1", "parallel.schedule=1f1b"], 0),
+        (["parallel.virtual=1", "parallel.schedule=1f1b"], 1.0),
+        ([], 1.5),
+    ],
+)
+def test_chunks_have_a_message_to_each_neighbour(degrees: list[str], messages: float) -> None:
+    """Two stages of two chunks: (1 + 2 + 2 + 1) / 4."""
+    (layout,) = find(["bare-pp2-interleaved-200mbps"], sets=degrees)
+    own = layout.scenario
+    assert own.software is not None
+    assert own.software.host is not None
+    assert own.software.host.message is not None
+    each = own.software.host.message.seconds(boundary_bytes(own), capacity(own.cluster, "nic"))
+    costs = host_costs(own, plan(own).placements)
+    assert costs.pass_messages == pytest.approx(messages * each)

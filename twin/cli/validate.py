@@ -352,6 +352,8 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
         if request.drawn
         else find(request.layouts, request.mode, request.sets, shaped=not missing)
     )
+    if request.follow:
+        layouts = [layout for layout in layouts if layout.mode != "paced"]
     trained = [layout for layout in layouts if layout.mode != "rl"]
     place = (request.folder or runs_folder() / "validate").absolute()
     options = RunOptions(place, not missing, request.steps, request.rounds, request.again)

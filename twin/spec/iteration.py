@@ -8,7 +8,18 @@ from typing import Literal
 from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, BytesPerSecond, Count, Duration, Flag, Seconds, Share, Spec, Tokens, Whole
+from twin.spec.base import (
+    Bytes,
+    BytesPerSecond,
+    Count,
+    Duration,
+    Flag,
+    Seconds,
+    Share,
+    Spec,
+    Tokens,
+    Whole,
+)
 from twin.spec.weight_update import WeightUpdateSpec
 
 Mode = Literal["colocated", "disaggregated", "one_step_off"]

@@ -57,6 +57,7 @@ from reference.optim.spec import OptimizerSpec
 from reference.parallel.replicas import Alone
 from reference.rl.session import engine_like, receive, sleep, through_host, wake
 from reference.text.tokenizer import ByteTokenizer, Vocabulary
+from reference.trainer.settings import keep_freed_memory
 from reference.trainer.trainee import flop_per_token
 from reference.weight_sync.layout import SyncSpec, full_set
 from twin.loading import load_part
@@ -270,6 +271,7 @@ def _turn(spec: ModelSpec) -> list[TimedCase]:
 
 def _turns(spec: ModelSpec, setting: Setting) -> Iterator[tuple[float, ...]]:
     """Seconds of the parts of each turn, until the case's time is over."""
+    keep_freed_memory()  # as every run of the trainer does
     model = Transformer(spec, dtype=TYPES[BF16])
     initialize(model, 0)
     # As a loop of tasks of their own lengths has it: no prefixes have names that sleep must void.

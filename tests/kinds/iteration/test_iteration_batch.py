@@ -73,6 +73,12 @@ def test_no_replica_waits_while_another_could_share() -> None:
     assert (found.steps, found.tokens) == ((1,), 200.0)
 
 
+def test_padded_micro_batches_end_at_a_multiple_that_sequences_have_room_for() -> None:
+    """Of 64: 100 tokens are 128, and 130 are 160, which is all there is room for."""
+    made = padded([100, 90, 130, 120], 2, pad_to=64, most=160)
+    assert [one.tokens for one in made] == [2 * 128, 2 * 160]
+
+
 def test_padded_micro_batches_are_as_long_as_the_longest_of_theirs() -> None:
     """By hand: 10 and 20 in one, 30 and 50 in the next, 90 alone."""
     made = padded([50, 10, 90, 30, 20], 2)

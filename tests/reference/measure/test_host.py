@@ -24,7 +24,7 @@ from reference.measure.host.counting import KIND_OF, KINDS
 from reference.measure.host.functions import Layers, narrow_run
 from reference.measure.host.items import in_place
 from reference.measure.host.labels import label, local_name
-from reference.measure.points import MESSAGE, read_points
+from reference.measure.points import EXCHANGE, MESSAGE, read_points
 from reference.model.transformer import Transformer
 from reference.trainer.settings import settings
 from twin.hardware.host_costs import HostCosts
@@ -172,6 +172,9 @@ def test_other_cores_work_only_as_long_as_they_are_asked_to() -> None:
 def test_both_sides_of_a_message_are_timed(tmp_path: Path) -> None:
     words = ["reference.cluster", "--loopback", "--", "reference.measure.messages", "--output"]
     subprocess.run([sys.executable, "-m", *words, str(tmp_path)], check=True, capture_output=True)
-    (point,) = read_points(tmp_path)
-    assert (point.op, point.shape["ranks"]) == (MESSAGE, 2)
-    assert 0 < point.timing.median < 0.1
+    *messages, exchange = read_points(tmp_path)
+    assert [point.shape["bytes"] for point in messages] == [1 << 16, 1 << 18]
+    assert all((point.op, point.shape["ranks"]) == (MESSAGE, 2) for point in messages)
+    assert all(abs(point.timing.median) < 0.1 for point in messages)
+    assert exchange.op == EXCHANGE
+    assert 0 < exchange.timing.mean < 0.1

@@ -18,12 +18,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 import numpy as np
 
+from twin.collectives.base import START_HOPS
 from twin.errors import Problem, UsageError
 from twin.evidence.loop.layouts import ReferenceLayout
 from twin.evidence.loop.trainer import BEFORE_OTHERS, checkout, start
@@ -149,7 +150,10 @@ def grafted(scenario: Scenario, name: str, folder: Path) -> Scenario:
     """A scenario on the machine whose parts have this name in a folder; links stay."""
     node, own = load_part("nodes", name, (folder,)).spec, scenario.cluster.node
     if scenario.cluster.gpus > 1:
-        node = node.model_copy(update={"nic": own.nic, "nvlink": own.nvlink})
+        start = exchange_start(folder)
+        hop = own.nvlink.latency if start is None else max(0, start - own.nic.latency) / START_HOPS
+        nvlink = own.nvlink.model_copy(update={"latency": hop})
+        node = node.model_copy(update={"nic": own.nic, "nvlink": nvlink})
     parts = {
         "cluster": scenario.cluster.model_copy(update={"node": node}),
         "calibration": load_part("calibrations", name, (folder,)).spec,
@@ -157,6 +161,14 @@ def grafted(scenario: Scenario, name: str, folder: Path) -> Scenario:
     }
     on_machine = scenario.model_copy(update=parts)
     return on_machine if scenario.rl is None else _serving(on_machine, folder)
+
+
+def exchange_start(folder: Path) -> float | None:
+    """Seconds of an exchange beside its bytes, the mean between ranks that come from computing, of
+    the middle one of the rates; None where none was timed."""
+    lines = (folder / "points" / "messages.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    points = [one for one in map(json.loads, lines) if one["op"] == "exchange_start"]
+    return median(one["timing"]["mean"] for one in points) if points else None
 
 
 def _serving(scenario: Scenario, folder: Path) -> Scenario:

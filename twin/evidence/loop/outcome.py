@@ -94,6 +94,12 @@ DRIFTED: Final = 0.05
 machine. OURS."""
 
 
+def drift(steps: Sequence[float]) -> float:
+    """The second half of some steps over the first, minus one."""
+    half = len(steps) // 2
+    return median(steps[-half:]) / median(steps[:half]) - 1 if half else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutOutcome:
     """One layout; times in seconds."""
@@ -150,10 +156,7 @@ class LayoutOutcome:
     @property
     def drift(self) -> float:
         """The second half of the steps over the first, minus one."""
-        half = len(self.steps) // 2
-        if not half:
-            return 0.0
-        return median(self.steps[-half:]) / median(self.steps[:half]) - 1
+        return drift(self.steps)
 
     @property
     def drifted(self) -> bool:

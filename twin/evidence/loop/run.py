@@ -35,12 +35,14 @@ from twin.evidence.live.step_time_estimate import step_time
 from twin.evidence.loop.layouts import Mode, ReferenceLayout
 from twin.evidence.loop.machine_profile import MachineProfile, Paces
 from twin.evidence.loop.outcome import (
+    DRIFTED,
     LATE,
     MOST,
     LayoutOutcome,
     Stretches,
     compare_runs,
     computed,
+    drift,
     overruns,
     pace_of,
 )
@@ -159,6 +161,12 @@ class Prepared(ABC, Generic[T]):
     def run(self, turn: int) -> None:
         """Store the prediction, unless that was done before, and run once."""
 
+    def steady(self, turn: int) -> bool:
+        """Whether the machine was the same from the beginning of this run to its end, as far as the
+        run tells."""
+        del turn
+        return True
+
     @abstractmethod
     def outcome(self) -> T:
         """The result of all runs, compared with the stored prediction."""
@@ -218,6 +226,11 @@ class _Trained(Prepared[LayoutOutcome]):
         place = self.place(turn)
         return is_run(place) and read(place).steps[-1] == self.steps
 
+    def steady(self, turn: int) -> bool:
+        """Whether the halves of its steps are alike."""
+        real = read(self.place(turn))
+        return abs(drift([float(real.step_ns(one)) for one in summary(real).counted])) <= DRIFTED
+
     def timed(self) -> MeasuredRun:
         """Two steps, not sealed."""
         place = self.folder / TIMED
@@ -245,7 +258,7 @@ class Followed(Prepared[T]):
     """A layout that a profile of this machine predicts, whose pace is timed around every run.
 
     The prediction before a run is sealed. What is compared with the run is the one at the mean of
-    the paces before and after. Where these differ too much the run is repeated.
+    the paces before and after. Where these differ too much, or steps drift, the run is repeated.
     """
 
     def __init__(
@@ -261,22 +274,28 @@ class Followed(Prepared[T]):
 
     @property
     def about(self) -> str:
+        """How many steps a run has."""
         return f"{self.steps} steps, at the machine's pace"
 
     def done(self, turn: int) -> bool:
+        """Whether the paces around this run are known."""
         return self._file(turn).exists()
 
     def run(self, turn: int) -> None:
+        """Run between two timings of the pace, until the machine stays as it was."""
         tries = 0
         while not self.done(turn):
             before = self._machine.paces(self.layout)
-            self._at([before]).run(turn)
+            prepared = self._at([before])
+            prepared.run(turn)
             after = self._machine.paces(self.layout)
             tries += 1
-            if tries == REPEATS or change(before, after) <= STEADY:
+            steady = change(before, after) <= STEADY and prepared.steady(turn)
+            if steady or tries == REPEATS:
                 self._file(turn).write_text(json.dumps([before, after]), encoding="utf-8")
 
     def outcome(self) -> T:
+        """All runs, at the mean of their paces."""
         paces = [pace for turn in range(self.rounds) for pace in read_data(self._file(turn))]
         return self._at(paces).outcome()
 
