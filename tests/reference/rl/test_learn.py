@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from reference.parallel.world import joined
-from reference.rl.batches import Batches, batch_of, row_of
+from reference.rl.batches import Batches, ResponseRow, batch_of, row_of, width_of
 from reference.rl.objective import (
     ObjectiveSpec,
     RewardGroup,
@@ -165,3 +165,10 @@ def test_a_response_of_earlier_weights_alone_teaches_nothing_where_only_the_newe
     row = row_of(one, "newest", 9)
     _, targets_BT = batch_of([row], row.width)
     assert (targets_BT == -100).all()
+
+
+def test_rows_end_at_a_multiple_that_sequences_have_room_for() -> None:
+    """Of 64: rows of 90 and 20 tokens have 128, and with room for 100 no more than that."""
+    rows = [ResponseRow(tuple(range(size + 1)), (), (), ()) for size in (90, 20)]
+    assert [width_of(rows, 64, most) for most in (256, 100)] == [128, 100]
+    assert width_of(rows, 1, 256) == 90
