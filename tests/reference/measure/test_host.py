@@ -177,4 +177,4 @@ def test_both_sides_of_a_message_are_timed(tmp_path: Path) -> None:
     assert all((point.op, point.shape["ranks"]) == (MESSAGE, 2) for point in messages)
     assert all(abs(point.timing.median) < 0.1 for point in messages)
     assert exchange.op == EXCHANGE
-    assert 0 < exchange.timing.mean < 0.1
+    assert 0 < exchange.timing.median < 0.1
