@@ -361,7 +361,8 @@ def _layouts(request: ValidateRequest, output: Output) -> int:
     bare = [layout for layout in trained if layout.mode == "bare"]
     outcomes: list[LayoutOutcome] = []
     loops: list[LoopOutcome] = []
-    profile = MachineProfile(place / "machine", [*bare, *rl], output.message)
+    followed = [*bare, *rl]
+    profile = MachineProfile(place / "machine", followed, output.message, shaped=not missing)
     with profile if request.follow else nullcontext() as machine:
         for outcome in predict_then_run(trained, options, output.message, machine):
             outcomes.append(outcome)

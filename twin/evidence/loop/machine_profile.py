@@ -57,9 +57,14 @@ class MachineProfile:
     """Profiles in a folder, and the process that times them again."""
 
     def __init__(
-        self, folder: Path, layouts: Sequence[ReferenceLayout], tell: Callable[[str], None]
+        self,
+        folder: Path,
+        layouts: Sequence[ReferenceLayout],
+        tell: Callable[[str], None],
+        *,
+        shaped: bool = True,
     ) -> None:
-        self._folder, self._tell = folder, tell
+        self._folder, self._tell, self._shaped = folder, tell, shaped
         self._wanted = {condition_of(layout) for layout in layouts}
         self._last: dict[Condition, tuple[float, Paces]] = {}
         self._process: subprocess.Popen[str] | None = None
@@ -120,8 +125,9 @@ class MachineProfile:
         if (place / "points" / "messages.jsonl").exists():
             return
         own = ["--", "reference.measure.messages", "--output", str(place), "--name", place.name]
-        for rate in MESSAGE_RATES:
-            words = [sys.executable, "-m", "reference.cluster", "--nodes", "2", "--rate", rate]
+        links = [["--rate", rate] for rate in MESSAGE_RATES] if self._shaped else [["--loopback"]]
+        for link in links:
+            words = [sys.executable, "-m", "reference.cluster", "--nodes", "2", *link]
             start([*BEFORE_OTHERS, *words, "--pin", *own], place / "log.txt")
 
     def _ask(self, asked: Mapping[str, Any]) -> Any:

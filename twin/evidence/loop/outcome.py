@@ -123,6 +123,9 @@ class LayoutOutcome:
     folder: Path
     slowed: float = 1.0
     """How many times slower than the layout's GPU the ranks' pace was."""
+    sealed_seconds: float | None = None
+    """Of a step, as it was sealed before the first run: at the machine's pace then, where a profile
+    follows it; None where nothing was."""
     tries: int = 1
     """Paces that were tried until passes held it."""
 
@@ -145,6 +148,11 @@ class LayoutOutcome:
     def error(self) -> float:
         """Predicted over measured, minus one."""
         return self.predicted / self.measured - 1
+
+    @property
+    def sealed_error(self) -> float | None:
+        """Of what was sealed."""
+        return None if self.sealed_seconds is None else self.sealed_seconds / self.measured - 1
 
     @property
     def hit(self) -> bool | None:
@@ -198,6 +206,8 @@ class LayoutOutcome:
             "slowed": self.slowed,
             "tries": self.tries,
             "sealed": self.sealed,
+            "sealed_step_seconds": self.sealed_seconds,
+            "sealed_error": self.sealed_error,
             "interval_seconds": self.interval,
             "hit": self.hit,
             "predicted_breakdown_ns": dict(found.predicted_row),
@@ -230,6 +240,7 @@ def compare_runs(
         overruns=overruns(real, found.counted, run) if layout.mode == "paced" else 0.0,
         sealed=round(sealed.seconds * 1e9) == run.trace.step_ns,
         interval=sealed.interval,
+        sealed_seconds=sealed.seconds,
         folder=real.folder,
     )
 
