@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twin.answers.csv_text import to_csv
 from twin.answers.run_store import SOURCE, digest_of, unwritable
@@ -107,7 +107,7 @@ def _name(row: PublishedRow, taken: dict[str, int]) -> str:
 
 FILE: Final = "answers.json"
 """Beside the published rows that are answered."""
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the file."""
 ONLOOKERS: Final = (
     "cli",
@@ -188,9 +188,10 @@ def _read(file: Path, as_of: int) -> ShippedAnswers:
 
 def write(file: Path, kept: ShippedAnswers) -> None:
     """Write answers, a line each. Raises UsageError where that is impossible."""
+    texts: dict[str, int] = {}
+    groups = ",\n".join(_group_text(words, lines) for words, lines in _groups(kept.summary, texts))
     head = {"version": VERSION, "day": kept.day, "twin": kept.twin, "made_from": kept.made_from,
-            "rows": kept.summary.rows, "numbers": _NUMBERS}  # fmt: skip
-    groups = ",\n".join(_group_text(words, lines) for words, lines in _groups(kept.summary))
+            "rows": kept.summary.rows, "numbers": _NUMBERS, "texts": list(texts)}  # fmt: skip
     pairs = ",\n".join(
         _dense([pair.faster.id, pair.slower.id, pair.choice, *pair.values])
         for pair in kept.summary.pairs
@@ -211,8 +212,14 @@ def _dense(said: Any) -> str:
     return json.dumps(said, separators=(",", ":"))
 
 
-def _groups(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    """Words of each group, and its lines."""
+def _groups(summary: Summary, texts: dict[str, int]) -> Iterator[tuple[str, list[str]]]:
+    """Words of each group, and its lines; a text stands in `texts` once, and its place here."""
+
+    def place(said: Any) -> Any:
+        if isinstance(said, tuple):
+            return [place(one) for one in cast("tuple[Any, ...]", said)]
+        return texts.setdefault(said, len(texts)) if isinstance(said, str) else said
+
     others: list[Mapping[str, RowResult]] = [
         {one.id: one for one in summary.baselines.get(name, ())} for name in BASELINES
     ]
@@ -227,7 +234,7 @@ def _groups(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         line = [one.id, one.gpus, *map(_six_digits, numbers)]
         while line[-1] is None:
             line.pop()
-        words = {name: getattr(one, name) for name in _WORDS if getattr(one, name) not in _EMPTY}
+        words = {name: place(said) for name in _WORDS if (said := getattr(one, name)) not in _EMPTY}
         if one.experts is not None:
             words["experts"] = one.experts
         found.setdefault(_dense(words), []).append(_dense(line))
@@ -241,9 +248,11 @@ def _six_digits(number: float | None) -> float | None:
 def read(file: Path) -> ShippedAnswers:
     """Answers from a file that `write` wrote."""
     said = json.loads(file.read_text(encoding="utf-8"))
+    texts: list[str] = said["texts"]
     found = [
-        (_answer(group, line), line)
+        (_answer(words, line), line)
         for group in said["groups"]
+        for words in ({n: _text(texts, place) for n, place in group.items() if n != "lines"},)
         for line in (dict(zip(said["numbers"], one, strict=False)) for one in group["lines"])
     ]
     answers = tuple(one for one, _ in found)
@@ -262,12 +271,19 @@ def read(file: Path) -> ShippedAnswers:
     return ShippedAnswers(summary, said["day"], said["twin"], said["made_from"])
 
 
+def _text(texts: Sequence[str], place: Any) -> Any:
+    """The text at a place, or those at several; a yes or no is none."""
+    if isinstance(place, list):
+        return tuple(_text(texts, one) for one in cast("list[Any]", place))
+    return place if isinstance(place, bool) else texts[place]
+
+
 def _answer(group: Mapping[str, Any], line: Mapping[str, Any]) -> RowResult:
     words = {name: group.get(name, "") for name in _WORDS}
     words |= {
         "reproducible": group.get("reproducible", False),
         "experts": group.get("experts"),
-        "assumed": tuple(group.get("assumed", ())),
+        "assumed": group.get("assumed", ()),
     }
     predicted, low = line.get("predicted"), line.get("low")
     return RowResult(
