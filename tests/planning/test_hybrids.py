@@ -64,16 +64,27 @@ def test_degrees_and_groups_are_judged_by_every_layer(
     assert any(one.code == code and said in one.message for one in found)
 
 
+def told_of_scans(made: Plan) -> str:
+    """The message on the assumed speed of scans, if there is one."""
+    return "".join(one.message for one in made.warnings if one.code == "assumed-scans")
+
+
 def test_a_hybrid_is_told_what_the_assumed_speed_of_its_scans_is_worth(tmp_path: Path) -> None:
     """More where the mixer has more layers; nothing where there is none."""
     shares: list[float] = []
     for pattern in ("[kda+moe]", "[kda+moe, attention+moe]"):
         made = plan_of(scenario(tmp_path, "kimi-linear-48b-a3b", f"model.pattern={pattern}"))
-        (told,) = [one.message for one in made.warnings if one.code == "assumed-scans"]
-        shares.append(float(told.rpartition("kernels ")[2].split(" %")[0]))
+        shares.append(float(told_of_scans(made).rpartition("kernels ")[2].split(" %")[0]))
     assert shares[0] > 1.5 * shares[1] > 0
-    plain = plan_of(scenario(tmp_path, "qwen3-30b-a3b"))
-    assert not [one for one in plain.warnings if one.code == "assumed-scans"]
+    assert not told_of_scans(plan_of(scenario(tmp_path, "qwen3-30b-a3b")))
+
+
+def test_state_space_blocks_are_slower_until_a_profile_knows_them(tmp_path: Path) -> None:
+    assumed = plan_of(scenario(tmp_path, "nemotron-3-nano-30b-a3b"))
+    assert "0.39 of the roofline forward and 0.17 backward" in told_of_scans(assumed)
+    own = ("calibration.scan_forward=0.3", "calibration.scan_backward=0.2")
+    known = plan_of(scenario(tmp_path, "nemotron-3-nano-30b-a3b", *own))
+    assert not told_of_scans(known)
 
 
 def test_a_pattern_that_names_no_block_is_told_at_its_line(tmp_path: Path) -> None:

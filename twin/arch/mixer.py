@@ -12,9 +12,9 @@ operations in training, and what a decode step does. Operations are named alike 
 
 The kernels between the projections are those of flash-linear-attention and mamba-ssm: how many
 there are, and which tensors each reads, writes and keeps, was read in their code. They are of the
-class `scan`, of which a profile knows one share of the roofline each way, assumed unless it says
-otherwise (`CalibrationSpec.scan_forward`). Left out: the inverse of a triangular matrix of a
-chunk's size, and FLOP of elementwise kernels.
+class `scan` (`state_scan` those of state-space blocks), of which a profile knows one share of the
+roofline each way, assumed unless it says otherwise (`CalibrationSpec.scan_forward`). Left out: the
+inverse of a triangular matrix of a chunk's size, and FLOP of elementwise kernels.
 
 Tensor parallel by head. Context ranks exchange heads for tokens before and after the kernels, so
 that each has whole sequences of some heads (Megatron-LM, `megatron/core/ssm/mamba_context_parallel
@@ -30,7 +30,7 @@ from typing import ClassVar, Final
 
 from twin.arch.fp8 import cast, projection, row_cut
 from twin.arch.kernels import ELEMENT, SINGLE, streaming
-from twin.arch.ops import Exchange, Item, Op, Shape, Work
+from twin.arch.ops import Exchange, Item, Op, OpClass, Shape, Work
 from twin.arch.parameters import Parameter, enter, leave, regather
 from twin.spec.mixer import Mixer
 from twin.spec.model import ModelSpec
@@ -110,14 +110,14 @@ class Chunks:
     kernels: tuple[int, int]
     kept: float
 
-    def op(self, tokens: int, output: float, kept: float) -> Op:
+    def op(self, tokens: int, output: float, kept: float, kind: OpClass = "scan") -> Op:
         """As an operation on so many tokens; `output` is what it writes, and `kept` what the
         kernels behind it keep of that."""
         flop = 2.0 * self.products * tokens
         again = 2.0 * self.more * tokens
         forward = Work(flop, self.forward * tokens, self.kernels[0])
         backward = Work(2 * flop + again, self.backward * tokens, self.kernels[1])
-        return Op(CORE, "scan", forward, backward, saved=self.kept * tokens + kept, output=output)
+        return Op(CORE, kind, forward, backward, saved=self.kept * tokens + kept, output=output)
 
 
 def enters(model: ModelSpec, shape: Shape, *products: tuple[str, int]) -> tuple[Item, ...]:

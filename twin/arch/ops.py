@@ -34,9 +34,10 @@ rotary positions; casts to and from FP8; rows that are copied into another order
 choice of experts; softmax and loss over the vocabulary; an optimizer's elementwise update; sums of
 squares of gradients; all others. A profile may know each kind apart (`CalibrationSpec.streaming`);
 where it does not, all are as the last."""
-OpClass = Literal["gemm", "grouped_gemm", "attention", "scan", Streaming]
-"""Classes of kernels; a calibration profile has an efficiency for each. `scan`: linear attention
-and state-space blocks in chunks of a sequence (`twin.arch.mixer`)."""
+OpClass = Literal["gemm", "grouped_gemm", "attention", "scan", "state_scan", Streaming]
+"""Classes of kernels; a calibration profile has an efficiency for each. `scan`: linear attention in
+chunks of a sequence, `state_scan`: state-space blocks (`twin.arch.mixer`)."""
+SCAN_CLASSES: Final = ("scan", "state_scan")
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"]
 Group = Literal["tensor", "context", "expert", "expert_tensor"]

@@ -27,11 +27,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from twin.arch.ops import OpClass, Scaling, Work
+from twin.arch.ops import SCAN_CLASSES, OpClass, Scaling, Work
 from twin.arch.remembered import remembered
 from twin.hardware import matmul
 from twin.spec.base import Spec
-from twin.spec.calibration import CalibrationSpec, KernelsSpec
+from twin.spec.calibration import SCANS, CalibrationSpec, KernelsSpec
 from twin.spec.cluster import GpuSpec
 
 
@@ -99,7 +99,7 @@ def price(
     share = calibration.bandwidth if apart is None else apart.bandwidth
     if apart is not None and backward:
         share *= apart.backward
-    if op_class == "scan":
+    if op_class in SCAN_CLASSES:
         share = efficiency(op_class, work, calibration, backward)
     known = matmul.law(work.product, calibration)
     if known is not None and known.bandwidth is not None:
@@ -214,8 +214,9 @@ def efficiency(
             return calibration.grouped_gemm
         case "attention":
             return _attention(work, calibration, backward)
-        case "scan":
-            return calibration.scan_backward if backward else calibration.scan_forward
+        case "scan" | "state_scan":
+            known = calibration.scan_backward if backward else calibration.scan_forward
+            return SCANS[op_class][backward].usual if known is None else known
         case _:
             return 1.0  # they wait for memory: their arithmetic is never the ceiling
 

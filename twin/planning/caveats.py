@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from math import gcd
 from pathlib import Path
@@ -235,12 +236,12 @@ def assumed_numbers(scenario: Scenario) -> list[Warning]:
 
 
 def assumed_scans(scenario: Scenario, chunks: Sequence[Chunk]) -> list[Warning]:
-    """No profile was measured on linear attention or state-space blocks."""
+    """Few profiles were measured on linear attention or state-space blocks."""
     found = scan_range(scenario, chunks)
     if found is None:
         return []
     kind = scenario.model.mixer.kind if scenario.model.mixer else ""
-    return [warning("assumed-scans", mixer=kind, slow=found.slow, fast=found.fast)]
+    return [warning("assumed-scans", mixer=kind, **asdict(found))]
 
 
 def experts_on_tensor_ranks(scenario: Scenario) -> list[Warning]:

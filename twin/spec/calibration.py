@@ -3,7 +3,7 @@ of operation, and for matrix products by shape and precision."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator, Field, Strict
 
@@ -36,14 +36,26 @@ Loss = Annotated[float, Strict(), Field(ge=0, le=0.99)]
 """A part of a speed that is lost, none to 99 %."""
 
 
-SCANS: Final = {"forward": (0.57, 0.35, 0.6), "backward": (0.25, 0.15, 0.4)}
-"""Share of the roofline that chunked linear attention and state-space kernels reach, by direction:
-assumed, with its range. Forward, heads of 128: gated delta nets 0.59 and 0.60 and Kimi delta
-attention 0.54 and 0.57 on H800 (PaddlePaddle/flash-attention, pull request 133), Mamba-2 0.39 on
-H100 (vllm-project/vllm, 27299), gated delta nets 0.34 on B200 (flashinfer, 2742). Backward: what is
-left of both ways of gated delta nets on H200 (flash-linear-attention, issue 645) 0.18, and of Kimi
-delta attention on B200 (inclusionAI/cuLA, 54) 0.33."""
-_ASSUMED: Final = Field(exclude_if=lambda value: value in {one[0] for one in SCANS.values()})
+class Assumed(NamedTuple):
+    """A share of the roofline that no profile has, and the range it is in."""
+
+    usual: float
+    least: float
+    most: float
+
+
+SCANS: Final = {
+    "scan": (Assumed(0.57, 0.35, 0.6), Assumed(0.25, 0.15, 0.4)),
+    "state_scan": (Assumed(0.39, 0.24, 0.41), Assumed(0.17, 0.1, 0.27)),
+}
+"""Share of the roofline that kernels of chunks reach, forward and backward, of linear attention and
+of state-space blocks: assumed, with its range. Forward, heads of 128: gated delta nets 0.59 and
+0.60 and Kimi delta attention 0.54 and 0.57 on H800 (PaddlePaddle/flash-attention, pull request
+133), gated delta nets 0.34 on B200 (flashinfer, 2742). Backward: what is left of both ways of gated
+delta nets on H200 (flash-linear-attention, issue 645) 0.18, and of Kimi delta attention on B200
+(inclusionAI/cuLA, 54) 0.33. State-space blocks, forward: Mamba-2 0.39 on H100 (vllm-project/vllm,
+27299) and the last of its kernels 0.41 on H800, tuned (tile-ai/tilelang, benchmark/mamba2);
+backward, of which no timing by shape was found, and the ranges: in proportion to the others."""
 
 
 class MatmulSpec(Spec):
@@ -166,10 +178,11 @@ class CalibrationSpec(Spec):
     """time that each kernel of attention adds, where not `launch`"""
     attention_backward_launch: Seconds | None = None
     """the same, backward"""
-    scan_forward: Annotated[Share, _ASSUMED] = SCANS["forward"][0]
-    """kernels of linear attention and of state-space blocks, forward; assumed, 0.35 to 0.6"""
-    scan_backward: Annotated[Share, _ASSUMED] = SCANS["backward"][0]
-    """the same, backward; assumed, 0.15 to 0.4"""
+    scan_forward: Annotated[Share | None, UNWRITTEN] = None
+    """kernels of linear attention and of state-space blocks, forward; null: assumed, 0.57 (0.35 to
+    0.6) of linear attention, 0.39 (0.24 to 0.41) of state-space blocks"""
+    scan_backward: Annotated[Share | None, UNWRITTEN] = None
+    """the same, backward; null: 0.25 (0.15 to 0.4) and 0.17 (0.1 to 0.27)"""
     sustained: Share = 1.0
     """share of the tensor cores' speed in kernels timed one by one that they keep for hours: a GPU
     at its power limit clocks lower"""

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from twin.arch.ops import OpClass
+from twin.arch.ops import SCAN_CLASSES, OpClass
 from twin.errors import UsageError
 from twin.evidence.calibrate.calibrate import calibrate
 from twin.evidence.calibrate.factors import replaced
@@ -51,7 +51,7 @@ def test_every_point_is_a_kernel_a_step_or_counted() -> None:
     lines = [p.read_text().splitlines()[1:] for p in (FOLDER / "points").glob("*.jsonl")]
     counted = len(found.kernels) + len(found.steps) + sum(found.left_out.values())
     assert counted == sum(map(len, lines))
-    none = {"permute", "scan"}  # no point has them
+    none = {"permute", *SCAN_CLASSES}  # no point has them
     assert {k.op_class for k in found.kernels} == set(get_args(OpClass)) - none
     assert [step.name for step in found.steps] == [
         "step-kimi-k2-nano-4x256",

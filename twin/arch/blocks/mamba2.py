@@ -98,7 +98,7 @@ class Mamba2(Block):
             *enters(model, shape, ("mixer_in", inner + convolved + heads)),
             *exchanged(shape, convolved + heads),
             convolution(tokens, convolved, 1, 0.0, again=True),
-            self._chunks.op(tokens * (self.groups // shape.tensor), made, made),
+            self._chunks.op(tokens * (self.groups // shape.tensor), made, made, "state_scan"),
             *exchanged(shape, inner),
             *leaves(model, shape, gated_norm(tokens, inner), inner),
         )
