@@ -22,5 +22,5 @@ def cluster(node: str = "h800-8gpu", nodes: int = 32) -> ClusterSpec:
 def made(model: str = "kimi-k2", node: str = "h800-8gpu", **spec: object) -> Engine:
     where = cluster(node)
     profile = load_part("calibrations", where.node.gpu.calibration).spec
-    own = EngineSpec.model_validate({"gpus": 32} | spec)
+    own = EngineSpec.model_validate({"gpus": 32, "expert_load": 1.0} | spec)
     return engine(own, load_part("models", model).spec, where, profile)

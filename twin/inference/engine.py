@@ -14,6 +14,7 @@ from twin.arch.kernels import ELEMENT, FP8
 from twin.arch.ops import Shape
 from twin.arch.stack import uneven
 from twin.errors import Problem, ScenarioError
+from twin.inference.load import fullest
 from twin.network.placement import Placement
 from twin.spec.calibration import CalibrationSpec
 from twin.spec.cluster import ClusterSpec
@@ -64,6 +65,13 @@ class Engine:
     def expert_ranks(self) -> int:
         """GPUs over which experts are spread; 1: none travels."""
         return self.spec.gpus if self.model.moe and self.spec.experts == "spread" else 1
+
+    @cached_property
+    def expert_load(self) -> float:
+        """Rows of the GPU with the fullest experts over those of the mean."""
+        if self.spec.expert_load is not None:
+            return self.spec.expert_load
+        return fullest(_experts(self.model), self.expert_ranks, self.spec.redundant_experts)
 
     @property
     def drafts(self) -> int:

@@ -267,8 +267,8 @@ def _shape(engine: Engine, prompts: int, new: int) -> Shape:
         tensor=spec.tensor,
         expert=engine.expert_ranks,
         sequence_parallel=engine.sliced,
-        expert_load=spec.expert_load,
-        arriving=found.ranks * spec.expert_load if found else None,
+        expert_load=engine.expert_load,
+        arriving=found.ranks * engine.expert_load if found else None,
         precision=spec.precision,
     )
 
@@ -369,7 +369,7 @@ def step_shape(engine: Engine, rows: int) -> Shape:
         tensor=spec.tensor,
         expert=engine.expert_ranks,
         sequence_parallel=engine.sliced,
-        expert_load=spec.expert_load,
+        expert_load=engine.expert_load,
         precision=spec.precision,
     )
 

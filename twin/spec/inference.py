@@ -54,8 +54,9 @@ class EngineSpec(Spec):
     are all of the engine, has a part of every expert, and their results are summed"""
     redundant_experts: Whole = 0
     """further copies of popular experts in each layer, for balance"""
-    expert_load: Ratio = 1.0
-    """rows of the GPU with the fullest experts over those of the mean"""
+    expert_load: Annotated[Ratio | None, UNWRITTEN] = None
+    """rows of the GPU with the fullest experts over those of the mean; 1: balanced; null: as
+    requests usually make it, 2.6 of 32 GPUs with 8 experts each, 1.1 with `redundant_experts`"""
     precision: Literal["bf16", "fp8"] = "fp8"
     """numbers of matrix products and their weights"""
     expert_weights: Annotated[Literal["int4"] | None, UNWRITTEN] = None

@@ -208,6 +208,7 @@ def engine_of(row: PublishedRow) -> Engine:
         gpus=count(layout, "ep") or cluster.gpus,
         tensor=count(layout, "tp") or 1,
         redundant_experts=more if isinstance(more, int) else 0,
+        expert_load=1.0 if layout.get("balanced_experts") else None,
         precision="fp8" if row.precision == "fp8" else "bf16",
     )
     profile = load_part("calibrations", node.gpu.calibration).spec
