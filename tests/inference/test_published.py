@@ -32,11 +32,11 @@ def test_all_rows_judge() -> None:
         # One profiled pass each, experts balanced: what the model is of.
         ("deepseek-profile-prefill-h800", 0.10, 0.25),
         ("deepseek-profile-decode-h800", 0.0, 0.10),
-        ("sglang-prefill-4k-balanced-h100", 0.05, 0.15),
+        ("sglang-prefill-4k-balanced-h100", 0.0, 0.10),
         # Experts as they are, and other software.
-        ("sglang-prefill-1k-h100", 0.15, 0.25),
-        ("sglang-prefill-2k-h100", 0.15, 0.25),
-        ("sglang-prefill-4k-h100", 0.15, 0.30),
+        ("sglang-prefill-1k-h100", 0.05, 0.15),
+        ("sglang-prefill-2k-h100", 0.10, 0.20),
+        ("sglang-prefill-4k-h100", 0.10, 0.20),
         ("sglang-decode-2k-h100", 0.25, 0.35),
         ("deepseek-service-decode-h800", 0.15, 0.25),
         ("sglang-k2-decode-h200", 0.20, 0.30),
