@@ -87,8 +87,12 @@ def _by_expert(rows_RI: Tensor, weights_EIO: Tensor, ends_E: Tensor) -> Tensor:
     if not _compiles(rows_RI, weights_EIO.shape[2], len(ends_E)):
         products = _library(rows_RI, weights_EIO, weights_EIO.shape[2])
         return products.by_expert(rows_RI, weights_EIO, ends_E)
+    each = zip(weights_EIO, spans(ends_E), strict=True)
+    if rows_RI.dtype == torch.float32:
+        made = [product(_padded(rows_RI, span), one.T)[: span[1] - span[0]] for one, span in each]
+        return torch.cat(made)
     out_RO = rows_RI.new_empty(rows_RI.shape[0], weights_EIO.shape[2])
-    for weight_IO, span in zip(weights_EIO, spans(ends_E), strict=True):
+    for weight_IO, span in each:
         _tiled_product(rows_RI, weight_IO, span, out_RO)
     return out_RO
 
@@ -108,9 +112,7 @@ def _tiled_product(
     behind = start + _whole_tiles(end - start)
     if end == start:
         return
-    if rows_RI.dtype == torch.float32:
-        out_RO[start:end] = product(_padded(rows_RI, span), weight_IO.T)[: end - start]
-    elif behind <= len(out_RO):
+    if behind <= len(out_RO):
         torch.mm(rows_RI[start:behind], weight_IO, out=out_RO[start:behind])
     else:
         out_RO[start:end] = torch.mm(_padded(rows_RI, span), weight_IO)[: end - start]
@@ -124,13 +126,15 @@ def _of_experts(left_RI: Tensor, right_RO: Tensor, ends_E: Tensor) -> Tensor:
         return left_RI.new_empty(E, I, O)
     if not _compiles(left_RI, O, E):
         return _library(left_RI, right_RO, O).of_experts(left_RI, right_RO, ends_E)
+    pairs = (
+        (_padded(left_RI, span, zeros=True), _padded(right_RO, span, zeros=True))
+        for span in spans(ends_E)
+    )
+    if left_RI.dtype == torch.float32:
+        return torch.stack([product_of_columns(*pair) for pair in pairs])
     out_EIO = left_RI.new_empty(E, I, O)
-    for out_IO, span in zip(out_EIO, spans(ends_E), strict=True):
-        left_rI, right_rO = _padded(left_RI, span, zeros=True), _padded(right_RO, span, zeros=True)
-        if left_RI.dtype == torch.float32:
-            out_IO.copy_(product_of_columns(left_rI, right_rO))
-        else:
-            torch.mm(left_rI.T, right_rO, out=out_IO)
+    for out_IO, (left_rI, right_rO) in zip(out_EIO, pairs, strict=True):
+        torch.mm(left_rI.T, right_rO, out=out_IO)
     return out_EIO
 
 

@@ -68,24 +68,43 @@ def test_a_run_s_first_line_says_what_it_computes_in(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("name", "wide", "allowed", "found"),
-    [
-        ("AMD EPYC", True, "ALL", True),
-        ("AMD EPYC", True, "AVX512_CORE", True),
-        ("AMD EPYC", True, "AVX2", False),
-        ("AMD EPYC", False, "ALL", False),
-        ("Intel Xeon Gold", True, "ALL", False),
-    ],
+    ("gain", "mkl", "found"), [(2.2, True, True), (1.15, True, False), (2.2, False, False)]
 )
-def test_onednn_multiplies_fp32_where_mkl_is_slow(
-    monkeypatch: pytest.MonkeyPatch, name: str, allowed: str, *, wide: bool, found: bool
+def test_onednn_multiplies_fp32_where_it_is_far_faster(
+    monkeypatch: pytest.MonkeyPatch, gain: float, *, mkl: bool, found: bool
 ) -> None:
-    known = {"cpu_name": name, "avx512_f": wide}
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(number_formats, "onednn_gain", lambda: gain)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", allowed)
     assert fp32_by_onednn() == found
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="no oneDNN")
+def test_the_trial_of_onednn_sees_what_each_product_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that only the BLAS moves, then one that only oneDNN moves; threads stay."""
+    passed = iter(range(10**6))
+    monkeypatch.setattr(number_formats, "thread_time", lambda: float(next(passed)))
+    torch.set_num_threads(2)
+    assert number_formats.onednn_gain() == 1.0
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    now = [0.0]
+    monkeypatch.setattr(number_formats, "thread_time", lambda: now[0])
+    slow = torch.mm
+
+    def mm(*pair: torch.Tensor) -> torch.Tensor:
+        now[0] += 2.0
+        return slow(*pair)
+
+    monkeypatch.setattr(torch, "mm", mm)
+    fast = torch.ops.mkldnn._linear_pointwise
+
+    def onednn(*given: object) -> torch.Tensor:
+        now[0] += 0.5
+        return fast(*given)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", onednn)
+    assert number_formats.onednn_gain() == 4.0
 
 
 def test_matrices_come_out_alike_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
