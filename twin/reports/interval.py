@@ -21,9 +21,9 @@ source (Vovk et al. 2005).
 
 A second set of residuals (`scenarios/published/blind.json`) is of sources that the twin met blind:
 predicted before anything changed because of them. It tells of runs whose software nobody named.
-How their step is spent enters no coefficient: on blind sources, each left out, intervals that know
-it score worse (1.55 against 1.44) and hold fewer. All of it breaks for software and hardware unlike
-all that was published; where no published GPU comes within a factor of four in speed, there is no
+How their step is spent enters no coefficient: over 50 blind sources, each left out, intervals that
+know it score no better (1.50 against 1.47). All of it breaks for software and hardware unlike all
+that was published; where no published GPU comes within a factor of four in speed, there is no
 interval.
 """
 
