@@ -94,18 +94,34 @@ def all_to_all(
 def reduce_scatter(part: Tensor, x_X: Tensor, group: dist.ProcessGroup | None = None) -> None:
     """This rank's part, one of N equal ones in order, of the sum over all ranks. As
     `dist.reduce_scatter_single`."""
+    reduce_scatters([part], [x_X], group)
+
+
+def reduce_scatters(
+    parts: Sequence[Tensor], tensors: Sequence[Tensor], group: dist.ProcessGroup | None = None
+) -> None:
+    """The same of several tensors, all under way at once: ranks wait for each other once."""
     size = dist.get_world_size(group)
-    arrived_NX = x_X.new_empty(size, *part.shape)
-    PostedMessages(arrived_NX.unbind(), x_X.view(size, *part.shape).unbind(), group).wait()
-    torch.sum(arrived_NX, dim=0, out=part)
+    arrived = [part.new_empty(size, *part.shape) for part in parts]
+    moving = [
+        PostedMessages(into_NX.unbind(), x_X.view(size, *part.shape).unbind(), group)
+        for into_NX, part, x_X in zip(arrived, parts, tensors, strict=True)
+    ]
+    for messages, into_NX, part in zip(moving, arrived, parts, strict=True):
+        messages.wait()
+        torch.sum(into_NX, dim=0, out=part)
 
 
 def all_gather(into_X: Tensor, part: Tensor, group: dist.ProcessGroup | None = None) -> None:
     """Every rank's part, in order; `part` may be a part of `into_X`: this rank's. As
     `dist.all_gather_single`."""
+    _gathering(into_X, part, group).wait()
+
+
+def _gathering(into_X: Tensor, part: Tensor, group: dist.ProcessGroup | None) -> PostedMessages:
     size = dist.get_world_size(group)
     into_NX = into_X.view(size, *part.shape)
-    PostedMessages(into_NX.unbind(), [part] * size, group).wait()
+    return PostedMessages(into_NX.unbind(), [part] * size, group)
 
 
 def _cut(x: Tensor, rows: Sequence[int] | None, size: int) -> Sequence[Tensor]:
@@ -282,10 +298,11 @@ class Sums:
             before.join()
         self._transfer.begin()
         try:
-            for x_X, into in zip(self._tensors, self._sums, strict=True):
-                work = self._sum(into, x_X, self._group)
-                if work is not None:
-                    work.wait()
+            if self._sum is _reduce_scatter:
+                reduce_scatters(self._sums, self._tensors, self._group.handle)
+            else:
+                for x_X in self._tensors:
+                    dist.all_reduce(x_X, group=self._group.handle)
             self._transfer.end()
         except Exception as error:  # noqa: BLE001  raised where somebody waits
             self._error = error
@@ -297,9 +314,6 @@ def _all_reduce(into: Tensor, x_X: Tensor, group: Group) -> dist.Work | None:
 
 
 def _reduce_scatter(part: Tensor, x_X: Tensor, group: Group) -> dist.Work | None:
-    if group.posts(x_X):
-        reduce_scatter(part, x_X, group.handle)
-        return None
     return dist.reduce_scatter_single(part, x_X, group=group.handle, async_op=True)
 
 
@@ -308,12 +322,15 @@ def all_gather_parts(group: Group, tensors: Sequence[Tensor], name: str) -> None
     the other ranks."""
     if group.handle is not None and tensors:
         with _written(group, tensors, name, "all_gather"):
+            moving: list[PostedMessages] = []
             for x_X in tensors:
                 own = x_X.tensor_split(group.size)[group.index]
                 if group.posts(x_X):
-                    all_gather(x_X, own, group.handle)
+                    moving.append(_gathering(x_X, own, group.handle))
                 else:
                     dist.all_gather_single(x_X, own, group=group.handle)
+            for messages in moving:
+                messages.wait()
 
 
 def _written(group: Group, tensors: Sequence[Tensor], name: str, kind: str) -> Transfer:

@@ -11,10 +11,10 @@ arXiv:1910.02054), and Muon runs as in Moonlight's algorithm 1 (arXiv:2502.16982
               masters moves, and AdamW's weights
     publish   new weights are all-gathered, after QK-clip has scaled masters of own slices
 
-Dense weights have other replicas than routed experts, so that each of these is one collective over
-either group. With `zero: 0` gradients are all-reduced, and every replica does the same to all of
-its weights. The arithmetic is `reference.optim`'s; the result is that of one process which sums the
-same gradients.
+Dense weights may have other replicas than routed experts: each of these is then one collective
+over either group, else one over all. With `zero: 0` gradients are all-reduced, and every replica
+does the same to all of its weights. The arithmetic is `reference.optim`'s; the result is that of
+one process which sums the same gradients.
 """
 
 from __future__ import annotations
@@ -237,12 +237,17 @@ class Replicas:
             self.states.add(shard.block, first_states(shard.block))
 
     def _apart(self) -> Iterator[tuple[Group, list[Region]]]:
-        """Regions of dense weights, and of experts, with those who hold the same."""
-        for expert in (False, True):
-            yield (
-                self.holders.group(expert),
-                [region for region in self.regions if region.expert is expert],
-            )
+        """Regions of dense weights, and of experts, with those who hold the same; all together
+        where those are the same ranks."""
+        dense, experts = (
+            [region for region in self.regions if region.expert is expert]
+            for expert in (False, True)
+        )
+        if self.holders.dense.ranks == self.holders.expert.ranks:
+            yield self.holders.dense, dense + experts
+            return
+        yield self.holders.dense, dense
+        yield self.holders.expert, experts
 
     def _arrive(self) -> None:
         """Wait for the sums of all gradients."""
