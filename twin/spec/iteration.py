@@ -3,12 +3,13 @@ order, and what happens between the two."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ValidationInfo, field_validator
 
 from twin.errors import FieldError
 from twin.spec.base import (
+    UNWRITTEN,
     Bytes,
     BytesPerSecond,
     Count,
@@ -54,9 +55,9 @@ class IterationSpec(Spec):
     batching: Batching = "packed"
     """packed: sequences fill micro-batches of `parallel.micro_batch` x `train.sequence` tokens;
     padded: `parallel.micro_batch` sequences of like length each, as long as the longest of them"""
-    pad_to: Tokens = 1
+    pad_to: Annotated[Tokens | None, UNWRITTEN] = None
     """with `batching: padded`: sequences of a micro-batch are as long as the next multiple of this,
-    up to `train.sequence`, so that kernels see few shapes"""
+    up to `train.sequence`, so that kernels see few shapes; null: as the longest of them"""
     balance: Literal["steps", "iteration"] = "steps"
     """steps: in every optimizer step each replica has as many tokens; iteration: only over all
     steps together, so that a step waits for the replica with the longest sequences in it"""

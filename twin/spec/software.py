@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, Strict, ValidationInfo
 
 from twin.errors import FieldError
-from twin.spec.base import Bytes, Flag, Seconds, Spec
+from twin.spec.base import UNWRITTEN, Bytes, Flag, Seconds, Spec
 from twin.spec.memory import Fp8Store, Offload, Recompute
 
 Calls = Annotated[float, Field(ge=0, le=100_000)]
@@ -108,7 +108,7 @@ class HostThreadSpec(Spec):
     """the same of one kernel of its gradients"""
     collective: Seconds
     """one collective or message, through the framework's process group"""
-    message: MessageSpec | None = None
+    message: Annotated[MessageSpec | None, UNWRITTEN] = None
     """messages between stages, with `ahead: false`; null: they take no processor time"""
     sync: Seconds
     """from the device's arrival at a point that the host waits for until the next kernel runs"""

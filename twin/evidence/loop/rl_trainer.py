@@ -77,7 +77,7 @@ def configuration(plan: IterationPlan, output: Path, iterations: int) -> dict[st
             "updates": spec.optimizer_steps,
             "sequence": train.sequence,
             "micro_batch": parallel.micro_batch,
-            "pad_to": spec.pad_to,
+            "pad_to": spec.pad_to or 1,
             "precision": "bf16",
             "checkpoint_every": 0,
             "output": str(output),

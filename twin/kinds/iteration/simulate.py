@@ -126,7 +126,7 @@ def _batch(
         return batch(lengths, capacity, shares)
     size = plan.trainer.scenario.parallel.micro_batch
     most = plan.trainer.scenario.train.sequence
-    return batch(lengths, size, shares, partial(padded, pad_to=plan.spec.pad_to, most=most))
+    return batch(lengths, size, shares, partial(padded, pad_to=plan.spec.pad_to or 1, most=most))
 
 
 def _kept(lengths: Sequence[int], share: float) -> Sequence[int]:
