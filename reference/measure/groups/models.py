@@ -180,12 +180,12 @@ SERVED: Final = (16, 8)
 
 
 def serving_cases(setting: Setting) -> list[TimedCase | Skip]:
-    """Batches in steps of two."""
+    """Batches in steps of two, behind a loop's turns, which find memory as tidy as a loop's."""
     if setting.cuda:
         return [Skip("serving", "the inference engine", "it runs on the CPU")]
     batches = (1, 4) if setting.quick else (1, 2, 4, 8, 16, 32, 64)
     steps = [_step(spent, setting.spec, batch) for batch in batches for spent in SPENT]
-    return [*steps, *_turn(setting.spec)]
+    return [*_turn(setting.spec), *steps]
 
 
 def _step(spent: Spent, spec: ModelSpec, batch: int) -> TimedCase:
