@@ -142,6 +142,7 @@ def plan(gib: tuple[float, float] = (60.0, 40.0), **changes: Any) -> Plan:
             "data": Placement(2, 2),
             "tensor": Placement(1, 1),
             "expert": Placement(1, 1),
+            "pipeline": Placement(2, 2),
         },
         memory=Memory((stage(0, gib[0]), stage(1, gib[1])), 100.0 * GIB, {"context": 10.0 * GIB}),
         warnings=(Warning("made", "Made by hand."),),
