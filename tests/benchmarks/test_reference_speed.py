@@ -58,7 +58,8 @@ ISAS: Final[dict[str, dict[str, str]]] = {
 """Instructions, and the variables that keep torch's libraries from newer ones."""
 BARS: Final = {"adamw": 1.5, "muonclip": 1.2, "passes": 1.5}
 """Least ratio of whole steps by our optimizer, and of passes alone."""
-LEAST_TURNS: Final = 2
+TURN: Final = 0.5
+"""Seconds of a turn, of two steps at least."""
 Row = tuple[str, float, float]
 """What was timed, how many times as fast we are, and the bar."""
 
@@ -132,15 +133,19 @@ def peers(work: Work, what: str) -> Callable[[], Any]:
 
 
 def serve(what: str, side: str) -> None:
-    """Take one step of the work that a line of stdin names, and answer its seconds."""
+    """Take a turn of the work that each line of stdin names, and answer its shortest step: a few
+    steps, since threads that have just been woken share a core for a while."""
     make, made, step, clock = {"ours": ours, "peers": peers}[side], "", None, perf_counter
     for line in sys.stdin:
         if line != made or step is None:
             made, work = line, Work(**json.loads(line))
             step, clock = make(work, what), process_time if work.threads == 1 else perf_counter
-        begun = clock()
-        step()
-        print(clock() - begun, flush=True)
+        turn, taken = perf_counter(), list[float]()
+        while len(taken) < 2 or perf_counter() - turn < TURN:  # noqa: PLR2004
+            begun = clock()
+            step()
+            taken.append(clock() - begun)
+        print(min(taken), flush=True)
 
 
 @dataclass(slots=True)
@@ -162,7 +167,7 @@ class Side:
         )
 
     def seconds(self, work: Work) -> float:
-        """Of the next step."""
+        """Of the shortest step of the next turn."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps(asdict(work)), file=self.process.stdin, flush=True)
@@ -195,7 +200,7 @@ class Sides:
         every = {**self.own, "peer": self.peer}
         found: dict[str, list[float]] = {name: [] for name in every}
         begun = perf_counter()
-        while len(found["peer"]) < LEAST_TURNS or perf_counter() - begun < budget:
+        while not found["peer"] or perf_counter() - begun < budget:
             for name, side in every.items():
                 found[name].append(side.seconds(work))
         return {name: min(seconds) for name, seconds in found.items()}
