@@ -25,6 +25,7 @@ from reference.measure.points import BF16, TimedCase, read_points
 from tests.reference.measure.machines import runnable, setting
 from tests.reference.measure.twins import twin_seconds
 from twin.evidence.live.seal import digest_of
+from twin.hardware.matmul import briefly
 from twin.loading import load
 from twin.spec.calibration import CalibrationSpec
 
@@ -60,7 +61,7 @@ def reach() -> dict[str, float]:
 
 def alone(scenario: Any) -> CalibrationSpec:
     """The calibration of kernels that are timed one by one, before the clock falls."""
-    return scenario.calibration.model_copy(update={"sustained": 1.0})
+    return briefly(scenario.calibration).model_copy(update={"sustained": 1.0})
 
 
 def rows(gpu: str) -> Iterator[dict[str, Any]]:
