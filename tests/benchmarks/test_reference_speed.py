@@ -141,7 +141,7 @@ def serve(what: str, side: str) -> None:
             made, work = line, Work(**json.loads(line))
             step, clock = make(work, what), process_time if work.threads == 1 else perf_counter
         turn, taken = perf_counter(), list[float]()
-        while len(taken) < 2 or perf_counter() - turn < TURN:  # noqa: PLR2004
+        while len(taken) < 2 or perf_counter() - turn < TURN:
             begun = clock()
             step()
             taken.append(clock() - begun)
