@@ -14,11 +14,12 @@ from tests.reference.measure.machines import runnable, setting, timed
 from tests.reference.measure.twins import twin_seconds
 from twin.collectives import all_to_all, ring
 from twin.collectives.base import START_HOPS, started
+from twin.hardware.matmul import briefly
 from twin.loading import load_part
 from twin.network.placement import Placement
 
 GPU = load_part("gpus", "h100").spec
-PROFILE = load_part("calibrations", "h100-hopper-bf16").spec
+PROFILE = briefly(load_part("calibrations", "h100-hopper-bf16").spec)
 REACHED = GPU.memory_bandwidth * PROFILE.bandwidth
 CEILINGS = Ceilings(GPU.bf16_dense, REACHED, GPU.sms, PROFILE.launch)
 
